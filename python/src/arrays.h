@@ -1,4 +1,4 @@
-// C++ vectors as NumPy arrays that own them: nothing is copied, and an array lives as long as somebody holds it.
+// NumPy arrays that own C++ vectors: nothing is copied, and an array lives as long as somebody holds it.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -13,7 +13,7 @@ namespace winnow::python {
 template <typename T>
 using Array = nanobind::ndarray<nanobind::numpy, T>;
 
-// `shape` has as many elements as `data`.
+// Returns `data` as an array. `shape` has as many elements as `data`.
 template <typename T>
 Array<T> array_of(std::vector<T> data, std::initializer_list<std::size_t> shape) {
   auto* const owned = new std::vector<T>(std::move(data));

@@ -1,9 +1,9 @@
-// winnow's errors as Python's: the classes of python/winnow/errors.py, by code.
+// Turns winnow's errors into Python's: the classes of python/winnow/errors.py, by code.
 #pragma once
 
 namespace winnow::python {
 
-// From now on a winnow::Error that reaches Python is one of those.
+// Registers a translator: a winnow::Error that reaches Python is then one of those classes.
 void translate_errors();
 
 }  // namespace winnow::python

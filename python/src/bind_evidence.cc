@@ -43,7 +43,8 @@ LayerEvidence& layer_of(const Evidence& evidence) {
                                                "' is called, and not behind it: keep the arrays that it gives");
 }
 
-// For what has to be saved while the layer runs.
+// Returns the layer, for evidence that has to be saved while the layer runs; throws Error(kInvalidArgument) if the
+// scorer did not ask for it.
 LayerEvidence& layer_with(const Evidence& evidence, const char* name, bool is_needed) {
   LayerEvidence& layer = layer_of(evidence);
   if (is_needed) return layer;
@@ -103,7 +104,7 @@ Array<float> window_column(const Evidence& evidence, const char* name, WindowCol
   return array_of((window->*Column)[at(head)], {at(layer.n_group()), at(layer.n_prefix(head))});
 }
 
-// One of the tables [n_kv_head][n] that LayerEvidence computes.
+// Returns the head's row of one of the tables [n_kv_head][n] that LayerEvidence computes.
 template <auto Table>
 Array<float> table_row(LayerEvidence& layer, int head) {
   checked_head(layer, head);

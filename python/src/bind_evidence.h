@@ -10,23 +10,23 @@
 
 namespace winnow::python {
 
-// What a scorer said that it reads: the names of Evidence's attributes.
+// The evidence that a scorer said it reads, by the names of Evidence's attributes.
 struct Needed {
   bool window_queries = false, query_moments = false, all_queries = false, log_sum_exp = false;
   bool reference_queries = false, output_projection = false;
   unsigned window_columns = 0;  // WindowColumn bits
 
-  // Throws Error(kInvalidArgument) with the list for a name that is none.
+  // Throws Error(kInvalidArgument) with the list of names for a name that is not among them.
   void add(const std::string& name);
   EvidenceNeeds needs(const EvictionOptions& options) const;
 };
 
-// Lives in Python, and may outlive the call of the scorer: what it is asked then is an error. Arrays are copies, which
-// cost little beside what they are computed from, so that whoever keeps one has it.
+// A layer's evidence as a Python object. It may outlive the call of the scorer; reading it is then an error. Arrays are
+// copies, which cost little compared with the computation behind them, so they stay valid for whoever keeps one.
 struct Evidence {
   std::string scorer;
   Needed needed;
-  LayerEvidence* layer = nullptr;  // null behind the call
+  LayerEvidence* layer = nullptr;  // null after the call
   const EvictionOptions* options = nullptr;
 };
 

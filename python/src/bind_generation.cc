@@ -50,7 +50,7 @@ const char* reason_name(FinishReason reason) {
 
 using Logits = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// A Python function of logits (float32 [n_vocab], its own copy) that gives those to choose from, or None for the end of
+// Wraps a Python function of logits (float32 [n_vocab], its own copy) that returns those to choose from, or None to end
 // the answer.
 std::function<bool(std::span<float>)> before_choice(nb::object function) {
   if (function.is_none()) return {};

@@ -25,7 +25,7 @@ void bind_methods(nb::module_& module) {
     }
     return rows;
   });
-  // The shortest text form of a method: two that mean the same have the same.
+  // The shortest text form of a method: two forms that mean the same have the same one.
   module.def(
       "method_text", [](const std::string& method) { return EvictionOptions::parse(method).text(); }, "method"_a);
 }

@@ -60,7 +60,7 @@ nb::dict info_dict(const Model& model) {
   return dict;
 }
 
-// Texts of a file need not be UTF-8.
+// Texts of a file need not be UTF-8, so invalid bytes are replaced.
 nb::dict metadata_dict(const Model& model) {
   const auto text = [](const std::string& given) {
     return nb::steal<nb::str>(PyUnicode_DecodeUTF8(given.data(), static_cast<Py_ssize_t>(given.size()), "replace"));
@@ -88,7 +88,7 @@ void bind_model(nb::module_& module) {
           [](const std::string& path, bool use_mmap, const std::string& chat_template,
              std::vector<std::pair<std::string, MetadataValue>> metadata) {
             const nb::gil_scoped_release release;
-            // Immutable, which nanobind cannot say.
+            // The model is immutable, which nanobind cannot express.
             return std::const_pointer_cast<Model>(Model::load(
                 path, {.use_mmap = use_mmap, .chat_template = chat_template, .metadata = std::move(metadata)}));
           },

@@ -51,13 +51,13 @@ void ScorerErrors::rethrow() const {
 
 namespace {
 
-// What of a scorer may be said again, in a notebook's cell that runs twice.
+// The properties of a scorer that may be declared again, in a notebook's cell that runs twice.
 struct Description {
   Needed needed;
   bool is_attention = false, is_non_negative = false;
 };
 
-// Holds nothing of Python's, which ends before the registry does: functions are in the table of winnow.scorers.
+// Holds no Python objects, because Python ends before the registry: the functions are in the table of winnow.scorers.
 class PythonScorer final : public Scorer {
  public:
   PythonScorer(std::string name, std::vector<Option> options) : name_(std::move(name)), options_(std::move(options)) {}
@@ -89,7 +89,7 @@ class PythonScorer final : public Scorer {
 
   LayerScores call(LayerEvidence& layer, const EvictionOptions& options) const {
     const nb::object object = nb::cast(Evidence{name_, description().needed, &layer, &options});
-    // However it ends, what Python may still hold is no longer there.
+    // After the call, however it ends, an object that Python still holds must not reach the layer.
     const auto forget = [](Evidence* evidence) { evidence->layer = nullptr, evidence->options = nullptr; };
     const std::unique_ptr<Evidence, decltype(forget)> held(nb::cast<Evidence*>(object), forget);
     const nb::object made = nb::module_::import_("winnow.scorers").attr("_score")(name_, object);
@@ -108,7 +108,7 @@ class PythonScorer final : public Scorer {
   Description description_;
 };
 
-// By name, those that are registered: they are the registry's, and as long-lived.
+// The registered scorers by name. The registry owns them, and they live as long as it does.
 std::map<std::string, PythonScorer*>& registered() {
   static std::map<std::string, PythonScorer*> table;
   return table;

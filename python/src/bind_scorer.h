@@ -1,4 +1,4 @@
-// Scorers in Python: what the library asks of one is a call of winnow.scorers._score.
+// Scorers in Python. When the library asks one for scores, it calls winnow.scorers._score.
 #pragma once
 
 #include <exception>
@@ -6,8 +6,8 @@
 
 namespace winnow::python {
 
-// While it lives, an exception of a scorer becomes Error(kCancelled), and is kept here: for callers that write down why
-// a piece of work failed and go on. One at a time.
+// While one exists, an exception of a scorer becomes Error(kCancelled) and is kept here, for callers that record why a
+// piece of work failed and go on. Only one may exist at a time.
 class ScorerErrors {
  public:
   ScorerErrors();
@@ -15,9 +15,10 @@ class ScorerErrors {
   ScorerErrors(const ScorerErrors&) = delete;
   ScorerErrors& operator=(const ScorerErrors&) = delete;
 
-  // The present exception's place: kept if one lives, else thrown on.
+  // If a ScorerErrors exists, keeps the current exception unless it has one, and throws Error(kCancelled); else
+  // rethrows it.
   [[noreturn]] static void pass_on();
-  // Throws what was kept.
+  // Throws the first exception that was kept, if there is one.
   void rethrow() const;
 
  private:

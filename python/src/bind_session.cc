@@ -73,7 +73,7 @@ SessionOptions session_options(const std::optional<std::string>& evict, const st
                                std::int32_t n_ctx, const std::string& key_type, const std::string& value_type,
                                std::int32_t prefill_chunk) {
   SessionOptions options;
-  // As for the tool: a budget alone means `auto`.
+  // A budget alone means `auto`, as in the tool.
   if (evict || budget) options.eviction = EvictionOptions::parse(evict.value_or("auto"));
   if (budget) {
     if (!options.eviction.evicts()) {
@@ -95,7 +95,7 @@ SessionOptions session_options(const std::optional<std::string>& evict, const st
   return options;
 }
 
-// What a head stores, as float32: [entries][key_dim or value_dim].
+// Returns the rows that a head stores, as float32: [entries][key_dim or value_dim].
 Array<float> rows(Session& session, int layer, int head, kernels::RowKind kind) {
   const auto n_entries = static_cast<std::int32_t>(session.positions(layer, head).size());
   const LayerInfo& info = session.model()->info().layers[static_cast<std::size_t>(layer)];

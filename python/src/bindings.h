@@ -1,5 +1,5 @@
-// The parts of the module winnow._core, a file each. They mirror include/winnow; the package's Python makes what people
-// use of them.
+// The parts of the module winnow._core, one file each. They mirror include/winnow; the package's Python code builds the
+// public interface on them.
 #pragma once
 
 #include <nanobind/nanobind.h>

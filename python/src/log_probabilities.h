@@ -1,4 +1,4 @@
-// How likely a model thinks that tokens are.
+// Log-probabilities of tokens by a model.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace winnow::python {
 using Probability = std::pair<Token, double>;
 using Probabilities = std::pair<double, std::vector<Probability>>;
 
-// Natural logarithms of the model's own probabilities: the token's, and the n likeliest, descending.
+// Returns natural logarithms of the model's own probabilities: the token's, and those of the n most likely ones,
+// descending.
 inline Probabilities log_probabilities(std::span<const float> logits, Token token, std::size_t n) {
   const double sum = log_sum_exp(logits);
   std::vector<Token> order(logits.size());

@@ -13,18 +13,18 @@
 
 namespace winnow::python {
 
-// What a computation calls (it does so without the GIL), and what stopped it. On one thread.
+// The callbacks of a computation that runs without the GIL, and the exception that stopped it. For one thread.
 class Watch {
  public:
-  // on_progress: called with work done and to do, some times a second and in the end, or None.
+  // on_progress is called with work done and to do, some times a second and at the end; it may be None.
   explicit Watch(nanobind::object on_progress = nanobind::none()) : on_progress_(std::move(on_progress)) {}
 
-  // Whether it should stop: a signal's handler or on_progress raised something.
+  // Returns true if the computation should stop: a signal's handler or on_progress raised an exception.
   bool is_stopped() {
     return look(last_look_, false, [] {});
   }
 
-  // Shows progress, and says the same.
+  // Reports progress, and returns the same.
   bool report(std::int64_t done, std::int64_t total) {
     return look(last_report_, done >= total, [&] {
       if (!on_progress_.is_none()) on_progress_(done, total);
@@ -35,7 +35,7 @@ class Watch {
     return [this](std::int64_t done, std::int64_t total) { return !report(done, total); };
   }
 
-  // Runs it without the GIL. What stopped it is raised in the place of kCancelled.
+  // Runs `work` without the GIL. The exception that stopped it is raised in place of kCancelled.
   template <typename Work>
   void run(Work&& work) {
     try {

@@ -37,7 +37,7 @@ int write_all(int descriptor, std::string_view bytes) {
 
 AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)) {
   static std::atomic<unsigned> number{0};
-  // A killed process of the same id may have left a file.
+  // A killed process of the same id may have left a file of that name.
   for (int attempt = 0; attempt < 100; ++attempt) {
     temporary_ = path_ + ".tmp." + std::to_string(getpid()) + "." + std::to_string(number++);
     descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
@@ -75,7 +75,7 @@ void AtomicFile::commit() {
 
 bool AtomicFile::commit_new() {
   flush();
-  // Unlike a rename, a link fails where there is a file.
+  // Unlike a rename, a link fails if the file exists.
   const bool is_new = link(temporary_.c_str(), path_.c_str()) == 0;
   if (!is_new && errno != EEXIST) fail(path_, errno);
   return is_new;

@@ -1,4 +1,4 @@
-// A file that is either whole or as it was before.
+// A writer that replaces a file either completely or not at all.
 #pragma once
 
 #include <string>
@@ -6,27 +6,29 @@
 
 namespace winnow {
 
-// Writes beside `path` under a name that nobody else has (PATH.tmp.PROCESS.NUMBER), and takes the path's place when all
-// is on the disk. What is not committed leaves nothing behind, unless the process is killed.
+// AtomicFile writes a temporary file in the folder of `path` under a unique name (PATH.tmp.PROCESS.NUMBER), and renames
+// it to `path` once all bytes are on the disk. The destructor removes the temporary file if it was not committed; it
+// remains only if the process is killed.
 //
-// Not thread-safe; any number of them may write to the same path at the same time, and the last commit counts.
+// An object is not thread-safe. Any number of objects may write to the same path at the same time, and the last commit
+// counts.
 class AtomicFile {
  public:
-  // `mode` is lessened by the process's umask, as for any new file; 0600 keeps others from reading it. Throws
-  // Error(kIo), as all methods do: "cannot write 'PATH'" and why.
+  // Creates the temporary file. The process's umask is applied to `mode`, as for any new file; 0600 keeps others from
+  // reading the file. Throws Error(kIo), as all methods do: "cannot write 'PATH'" and why.
   explicit AtomicFile(std::string path, unsigned mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view bytes);
-  void write_over_begin(std::string_view bytes);  // what is written next follows these bytes
+  void write_over_begin(std::string_view bytes);  // overwrites the first bytes; the next write() follows them
   void commit();
-  // False, and nothing is changed, where there is a file of that name by now.
+  // Commits only if no file exists at the path by now; otherwise returns false and leaves that file unchanged.
   bool commit_new();
 
  private:
-  void flush();  // to the disk
+  void flush();  // writes the bytes to the disk and closes the file
 
   std::string path_, temporary_;
   int descriptor_ = -1;
@@ -34,7 +36,7 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view content, unsigned mode = 0666);
 
-// Writes everything to a file descriptor. Returns 0, or what errno says of the failure.
+// Writes all bytes to a file descriptor. Returns 0, or errno if writing failed.
 int write_all(int descriptor, std::string_view bytes);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// A C++20 coroutine that pauses at each co_yield, for work that is done a step at a time.
+// A C++20 coroutine that pauses at each co_yield, for work that is done step by step.
 #pragma once
 
 #include <coroutine>
@@ -8,7 +8,7 @@
 
 namespace winnow {
 
-// Not thread-safe. T is copied.
+// A coroutine and the values that it yields, which are copied. Not thread-safe.
 template <class T>
 class Coroutine {
  public:
@@ -34,13 +34,13 @@ class Coroutine {
     if (coroutine_) coroutine_.destroy();
   }
 
-  // Runs to the next co_yield, or to the end. Rethrows what the coroutine lets out, which is its end, too.
+  // Runs to the next co_yield or to the end. Rethrows an exception that leaves the coroutine, which ends it, too.
   void next() {
     coroutine_.resume();
     if (coroutine_.promise().error) std::rethrow_exception(std::exchange(coroutine_.promise().error, nullptr));
   }
   bool is_done() const { return coroutine_.done(); }
-  // Returns the value that was yielded last: after next(), and until is_done().
+  // Returns the value that was yielded last. May be called after next(), and until is_done().
   const T& value() const { return *coroutine_.promise().value; }
 
  private:

@@ -45,7 +45,7 @@ InputStream::~InputStream() {
 void InputStream::read(std::size_t n_bytes, std::string& text) {
   while (!ended_ && text.size() < n_bytes) {
     const std::size_t before = text.size();
-    // Doubling: neither much room for a small file nor many copies of a large one.
+    // The size doubles, so a small file takes little room and a large one few copies.
     const std::size_t wanted = std::min(n_bytes - before, std::max(kLeastRead, before));
     text.resize(before + wanted);
     const ssize_t count = ::read(descriptor_, text.data() + before, wanted);
@@ -60,7 +60,7 @@ void InputStream::read(std::size_t n_bytes, std::string& text) {
 
 std::optional<std::uint64_t> InputStream::size() const {
   struct stat info = {};
-  // Files of /proc and the like say 0 and have something.
+  // Files of /proc and the like report 0 bytes but have content.
   if (fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0) return std::nullopt;
   return static_cast<std::uint64_t>(info.st_size);
 }

@@ -1,4 +1,4 @@
-// What a user names to be read: files, pipes and devices, none of them without a bound.
+// Readers of the files, pipes and devices that a user names. None of them is read without a bound.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace winnow {
 
-// A kind of input and the most bytes that one may have; docs/reference.md has the table. A prompt is bounded by the
-// context instead.
+// A kind of input and the most bytes that one such input may have; docs/reference.md has the table. A prompt is bounded
+// by the context instead.
 struct InputKind {
   const char* name;  // for messages
   std::size_t most_bytes;
@@ -35,10 +35,10 @@ inline constexpr InputKind kRunLine{"a line of a run", 256 * kMiB};
 
 }  // namespace input
 
-// Read in order, and only as far as it is asked for.
+// An input that is read in order, and only as far as the caller asks.
 class InputStream {
  public:
-  // "-" is the standard input. Throws Error(kIo), also for a directory.
+  // Opens the path; "-" is the standard input. Throws Error(kIo), also for a directory.
   explicit InputStream(const std::string& path);
   ~InputStream();
   InputStream(const InputStream&) = delete;
@@ -46,11 +46,11 @@ class InputStream {
 
   // Appends to `text` until it has n_bytes bytes or the stream has ended.
   void read(std::size_t n_bytes, std::string& text);
-  // Whether a read has met the end.
+  // Returns whether a read has met the end.
   bool ended() const { return ended_; }
-  // Bytes of a regular file; nothing for what has no size.
+  // Returns the bytes of a regular file, or nullopt if they are not known (a pipe, a device, a file of /proc).
   std::optional<std::uint64_t> size() const;
-  // "'path'" or "the standard input".
+  // Returns "'path'" or "the standard input".
   const std::string& name() const { return name_; }
 
  private:
@@ -59,24 +59,26 @@ class InputStream {
   bool ended_ = false;
 };
 
-// The whole of it. Throws Error(kIo), and Error(kBadFile) for more than the kind may have, of which no more is read.
+// Returns the whole input. Throws Error(kIo), and Error(kBadFile) if it has more bytes than the kind may have; it reads
+// no further than that.
 std::string read_input(const std::string& path, const InputKind& kind);
 
-// The lines of a file, one at a time, each of at most the kind's bytes.
+// A reader of the lines of a file, one at a time, each of at most the kind's bytes.
 class InputLines {
  public:
   InputLines(const std::string& path, const InputKind& line) : stream_(path), line_(line) {}
 
-  // The next line without its newline; nothing at the end. Throws Error(kIo), and Error(kBadFile) for a longer line.
+  // Returns the next line without its newline, or nullopt at the end. Throws Error(kIo), and Error(kBadFile) for a
+  // longer line.
   std::optional<std::string> next();
-  // Whether the last line had its newline.
+  // Returns whether the last line had its newline.
   bool had_newline() const { return had_newline_; }
 
  private:
   InputStream stream_;
   InputKind line_;
   std::string buffer_;
-  std::size_t begin_ = 0;  // of what has not been returned
+  std::size_t begin_ = 0;  // first byte that has not been returned
   int number_ = 0;
   bool had_newline_ = false;
 };

@@ -1,4 +1,4 @@
-// JSON files that a user names: read whole, with errors that say what is wrong.
+// Readers of the JSON files that a user names, with errors that say what is wrong.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,20 +10,21 @@
 
 namespace winnow {
 
-// Error(kBadFile): "'path' why".
+// Throws Error(kBadFile): "'path' why".
 [[noreturn]] void refuse_file(const std::string& path, const std::string& why);
 
-// Nothing for what is not JSON, and for what is nested deeper than any file that is read here: a level takes far more
-// memory than the byte that opens it.
+// Parses a JSON text. Returns nullopt if it is not JSON, or is nested deeper than any file that is read here: each
+// level takes far more memory than the byte that opens it.
 std::optional<nlohmann::json> parse_flat_json(std::string_view text);
 
-// Throws Error(kBadFile) where parse_flat_json gives nothing.
+// Throws Error(kBadFile) if parse_flat_json returns nullopt.
 nlohmann::json parse_json(const std::string& path, std::string_view text);
 
-// Throws Error(kIo), or Error(kBadFile) for more than the kind may have and as parse_json does.
+// Reads and parses a file. Throws Error(kIo), and Error(kBadFile) if the file has more bytes than the kind may have or
+// parse_json refuses it.
 nlohmann::json read_json(const std::string& path, const InputKind& kind);
 
-// Throws Error(kBadFile) for anything but a finite number.
+// Returns the number. Throws Error(kBadFile) unless `value` is a finite number.
 double number_of(const std::string& path, const nlohmann::json& value);
 
 }  // namespace winnow

@@ -7,7 +7,7 @@ namespace winnow {
 
 double log_sum_exp(std::span<const float> logits) {
   const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  if (std::isinf(largest)) return largest;  // nothing is possible, or one token is certain: inf - inf is no number
+  if (std::isinf(largest)) return largest;  // all are -inf, or one token is certain; inf - inf would be NaN
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
   return largest + std::log(sum);
@@ -28,7 +28,7 @@ double kl_divergence(std::span<const float> p, double log_sum_p, std::span<const
   for (std::size_t i = 0; i < p.size(); ++i) {
     const double log_p = static_cast<double>(p[i]) - log_sum_p;
     const double probability = std::exp(log_p);
-    // What cannot be (a logit of -inf) adds nothing, whatever q says of it; what is no number stays visible.
+    // A token of logit -inf in p adds 0, whatever its logit in q is; a NaN stays visible.
     if (probability != 0) sum += probability * (log_p - (static_cast<double>(q[i]) - log_sum_q));
   }
   return std::max(sum, 0.0);

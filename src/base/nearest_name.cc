@@ -36,15 +36,15 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string_view nearest_name(std::string_view whole_wrong, const std::vector<std::string_view>& names) {
   const std::string wrong = lower_case(whole_wrong.substr(0, 64));  // the cost grows with the length
   std::string_view best;
-  // A third of the letters may be wrong; more than that is another word.
+  // A third of the letters may be wrong; a name with more edits is another word.
   int best_distance = std::max(1, static_cast<int>(wrong.size()) / 3) + 1;
   for (const std::string_view name : names) {
-    // An abbreviation, or a name with an ending that it does not have.
+    // `wrong` is an abbreviation, or a name with an ending that it does not have.
     const bool is_prefix =
         std::min(name.size(), wrong.size()) >= 4 && (name.starts_with(wrong) || wrong.starts_with(name));
     if (is_prefix) return name;
     const auto [shorter, longer] = std::minmax({wrong.size(), name.size()});
-    if (longer - shorter >= static_cast<std::size_t>(best_distance)) continue;  // as many edits at least
+    if (longer - shorter >= static_cast<std::size_t>(best_distance)) continue;  // it takes at least as many edits
     const int distance = edit_distance(wrong, lower_case(name));
     if (distance < best_distance) {
       best_distance = distance;

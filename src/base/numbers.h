@@ -1,4 +1,5 @@
-// Numbers in texts that programs read, too: the whole text, C locale, shortest form back.
+// Conversions of numbers for texts that programs read, too. They use the C locale. Parsing takes the whole text or
+// returns nullopt; formatting gives the shortest form that parses back to the same number.
 #pragma once
 
 #include <charconv>

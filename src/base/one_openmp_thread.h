@@ -1,12 +1,12 @@
-// oneDNN plans and runs with OpenMP's number of threads.
+// A guard against oneDNN's own threads: oneDNN plans and runs with OpenMP's number of threads.
 #pragma once
 
 #include <omp.h>
 
 namespace winnow {
 
-// While it lives, what the calling thread asks of oneDNN is done by that thread alone: the threads that ask share their
-// work out themselves. What the host program had set comes back.
+// While an object of this class lives, oneDNN runs the calls of its thread on that thread alone, since the callers
+// distribute their work over threads themselves. The destructor restores the host program's setting.
 class OneOpenMpThread {
  public:
   OneOpenMpThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }

@@ -10,7 +10,7 @@
 namespace winnow {
 namespace {
 
-// The number of a line "key:   123 kB", in bytes.
+// Returns the number of a line "key:   123 kB" in bytes, or 0 if there is no such line.
 std::size_t kilobyte_field(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -19,8 +19,8 @@ std::size_t kilobyte_field(const char* path, const std::string& key) {
   return 0;
 }
 
-// What the control group of a container leaves (the second version's files): its limit less what is used and could not
-// be dropped.
+// Returns the bytes that a container's control group (version 2) leaves: its limit less the memory in use that could
+// not be dropped.
 std::size_t left_by_container() {
   constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   const std::string folder = "/sys/fs/cgroup/";

@@ -1,4 +1,4 @@
-// The content of a text file as a text, the same whatever system wrote it.
+// The content of a text file, independent of the system that wrote it.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace winnow {
 
-// `bytes` without a byte order mark and with lines that end in "\n" alone ("\r\n" and "\r" become that, as Python reads
-// text). `name`: of the file, for the error. Throws Error(kBadFile) with the first byte that is not UTF-8, counted from
-// 0.
+// Returns `bytes` without a byte order mark and with lines that end in "\n" alone ("\r\n" and "\r" become "\n", as when
+// Python reads text). `name` is the file's, for the error. Throws Error(kBadFile) with the position of the first byte
+// that is not UTF-8, counted from 0.
 std::string running_text(std::string_view bytes, std::string_view name);
 
-// The same for a text that is known to be UTF-8: line ends only.
+// Converts line ends only, for a text that is known to be UTF-8.
 std::string with_plain_line_ends(std::string_view text);
 
 }  // namespace winnow

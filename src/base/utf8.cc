@@ -5,16 +5,17 @@
 namespace winnow {
 namespace {
 
-// Bytes of the sequence that begins with this one; 0 where none does.
+// Returns the number of bytes of the sequence that begins with this byte, or 0 if none does.
 std::size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
-  if (lead < 0xC2) return 0;  // inside a character, or of an overlong form
+  if (lead < 0xC2) return 0;  // a continuation byte, or the lead of an overlong form
   if (lead < 0xE0) return 2;
   if (lead < 0xF0) return 3;
   return lead < 0xF5 ? 4 : 0;
 }
 
-// The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+// Returns whether `second` may follow `lead`. Its range excludes overlong forms, surrogates and code points beyond
+// U+10FFFF.
 bool may_follow(unsigned char lead, unsigned char second) {
   const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
@@ -41,7 +42,7 @@ Utf8Step first_character(std::string_view text) {
 
 std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    if (static_cast<unsigned char>(text[i]) < 0x80) {  // most of most texts
+    if (static_cast<unsigned char>(text[i]) < 0x80) {  // most bytes of most texts
       ++i;
       continue;
     }

@@ -20,8 +20,8 @@ std::string mib(std::size_t bytes) {
   return text;
 }
 
-// Returns the bytes of pages for n entries in every head after those that a fork shares. The shared page that it has to
-// copy and the last one, which may be partly used, come on top.
+// Returns the bytes of pages for n entries in every head after those that a fork shares. They include the shared page
+// that the fork has to copy and the last page, which may be partly used.
 std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, std::int64_t n) {
   const auto n_pages = static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries + 2);
   std::size_t bytes = 0;
@@ -35,12 +35,14 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   return bytes;
 }
 
-// Returns the estimate's peak without recurrent layers, which state_bytes counts for each session.
+// Returns the estimated peak of KV and hidden bytes, without the recurrent states, which state_bytes counts for each
+// session.
 std::size_t sum(const MemoryEstimate& estimate) {
   return estimate.kv_bytes_peak - estimate.recurrent_bytes + estimate.hidden_bytes;
 }
 
-// Returns the bytes of the whole prompt's queries in one layer at a time, where a method asks for them.
+// Returns the bytes of the whole prompt's queries and their log-sum-exps in one layer at a time, as far as the method
+// needs them.
 std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t n_prompt) {
   const EvidenceNeeds needs = Cut::needs(options.eviction);
   std::size_t queries = 0, log_sums = 0;
@@ -104,8 +106,8 @@ MemoryNeeds page_needs(const BatchRequest& request, const SessionOptions& option
                  (is_cut ? hit.page_bytes : 0)};
 }
 
-// Returns all that a request needs. The sessions' own state comes first, and alone where it is over the limit: with an
-// observation window that a client chose it may be beyond all measure.
+// Returns the memory that a request needs. The pages are estimated last, and left out if the rest alone exceeds the
+// limit: a client may choose an observation window of any size.
 MemoryNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit,
                      const PrefixHit& hit = {}) {
   const ModelInfo& model = engine.model()->info();
@@ -208,12 +210,12 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
     const std::size_t row = static_cast<std::size_t>(layer.n_head) * dim;
     bytes += n_rows * row * sizeof(float) + (needs.query_moments ? row * (dim + 1) * sizeof(double) : 0);
   }
-  // Recurrent layers have their present state and the next.
+  // Recurrent layers hold two states: the present one and the next.
   return bytes + 2 * model.state_bytes() + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
 std::size_t loading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t file_bytes) {
-  // The file has no padding of pages that are not full, which comes on top.
+  // The file does not contain the padding of partly filled pages, which is added here.
   return file_bytes + tail_bytes(model, options, 0) + state_bytes(model, options);
 }
 

@@ -1,4 +1,4 @@
-// Admission: what is wrong with a request, how much memory it needs, and whether it can ever fit.
+// Admission control: checks requests, and computes how much memory they need and whether they can ever fit.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ namespace winnow {
 // The cached prefix that a request is forked from.
 struct PrefixHit {
   std::int32_t n_tokens = 0;
-  std::size_t page_bytes = 0;  // a later cut may have to copy so much of its pages
+  std::size_t page_bytes = 0;  // bytes of its pages, which a later cut may have to copy
 };
 
 // Returns whether the client asked for the probabilities of the prompt's tokens.
 inline bool scores_prompt(const BatchRequest& request) { return request.n_prompt_probabilities >= 0; }
 
-// Makes the request's samplers. Parsing its grammar may take a while, so the thread that submits the request does this,
-// not the one that decodes.
+// Makes the job's samplers, or sets its sampling_error. The thread that submits the request calls this, not the batch's
+// thread, since parsing a grammar may take a while.
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& options);
 
-// Checks a request, completes its options (context length, answer length) and fills the job's needs. Throws what is
-// wrong with the request, and Error(kInvalidArgument) for one that cannot fit the engine's limit, with the budget that
-// would.
+// Checks a request, completes its options (context length, answer length) and fills the job's needs. Throws Error if
+// the request is invalid, and Error(kInvalidArgument), which names the budget that would fit, if it cannot fit the
+// engine's limit.
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& options);
 
 // Returns what a checked request needs after a prefix-cache hit.

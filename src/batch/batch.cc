@@ -12,12 +12,12 @@
 namespace winnow {
 namespace {
 
-// While no answer waits for its next token, slices of prefill are computed for so long between two looks at the inbox.
+// While no answer is being decoded, slices of prefill are computed for this long between two looks at the inbox.
 constexpr double kIdlePrefillSeconds = 0.02;
-// A busy batch saves a context after this time, an idle one at once.
+// The age at which an idle batch saves a context, and that at which a busy one does.
 constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2};
 
-// A conversation that may soon go on is left alone for so long before it is saved.
+// Returns how long a conversation must have rested before it is saved, since it may soon go on.
 BatchClock::duration conversation_age(const BatchOptions& options) {
   return std::chrono::duration_cast<BatchClock::duration>(std::chrono::duration<double>(options.save_after_s));
 }
@@ -55,7 +55,7 @@ void Batch::Impl::run() {
   try {
     work();
   } catch (const PipelineError& error) {
-    // No engine of these ranks can go on: every client hears why, and no request is taken any more.
+    // No engine of these ranks can go on: every request fails with the reason, and further ones are refused.
     scheduler.add_unchecked(inbox.close());
     scheduler.fail_all(error.code(), error.what());
   }
@@ -95,7 +95,7 @@ bool Batch::Impl::receive() {
 void Batch::Impl::rest() {
   PrefixStorage& storage = scheduler.cache().storage();
   std::optional<BatchClock::time_point> due;
-  // A search is over in no time, so nothing else begins meanwhile.
+  // A search takes very little time, so no other work begins meanwhile.
   if (!storage.is_searching() && !storage.save_one(kAtOnce, conversation_age(options))) {
     due = storage.next_save(conversation_age(options));
     if (storage.is_loading()) {

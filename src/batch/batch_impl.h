@@ -14,12 +14,13 @@ namespace winnow {
 struct Batch::Impl {
   Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options);
 
-  // The thread's work, until the batch ends.
+  // The thread's main function. Calls work(), and fails all requests if a rank of the pipeline has failed.
   void run();
+  // Takes turns of admission, decoding and prefill until the batch ends, then cancels the remaining requests.
   void work();
-  // Waits while there is nothing to do, then takes what came in. Returns false at the end.
+  // Waits while the batch is idle, then takes what has arrived. Returns false once the batch is to end.
   bool receive();
-  // Waits for news. Meanwhile the engine gives back what it keeps for the next step, and prefixes that rest are saved.
+  // Waits for news. Meanwhile prefixes that are due are saved, and the engine frees the memory kept for its next step.
   void rest();
 
   const std::shared_ptr<Engine> engine;

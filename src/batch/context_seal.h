@@ -1,5 +1,5 @@
-// A seal proves that a saved context was written by a holder of the folder's key: HMAC-SHA-256 of the file, in a file
-// beside it.
+// Seals of saved contexts. A seal proves that a file was written by a holder of the folder's key: it is the file's
+// HMAC-SHA-256, stored in a file next to it.
 #pragma once
 
 #include <array>
@@ -7,18 +7,18 @@
 
 namespace winnow {
 
-// Makes and checks seals. A checksum would only tell damage, since whoever makes a file can make its checksum, too.
-// Thread-safe.
+// Makes and checks seals with a folder's key. A checksum would only detect damage, since anybody who can write a file
+// can also write its checksum. Thread-safe.
 class ContextSeal {
  public:
-  // Reads the key FOLDER/key; where there is none, makes one of random bytes that nobody else may read. Several
-  // processes that do so at the same moment get the same one. Throws Error(kIo), and Error(kBadFile) for a key that is
-  // damaged, open to others or somebody else's.
+  // Reads the key FOLDER/key; if there is none, creates one of random bytes that only its owner may read. Processes
+  // that do so at the same time get the same key. Throws Error(kIo), and Error(kBadFile) for a key that is damaged,
+  // open to others or owned by another user.
   explicit ContextSeal(const std::string& folder);
 
-  // Writes the seal of the file `path` for the name that the file is about to get. Throws Error(kIo).
+  // Writes the seal of the file `path`, which is about to be renamed to `name`. Throws Error(kIo).
   void seal(const std::string& path, const std::string& name) const;
-  // Throws Error(kBadFile) for a file that was not sealed with this key or has changed since, Error(kIo).
+  // Throws Error(kBadFile) if the file was not sealed with this key or has changed since, and Error(kIo).
   void check(const std::string& path) const;
 
   static std::string seal_path(const std::string& path) { return path + ".seal"; }

@@ -43,7 +43,7 @@ double DecodeSteps::step() {
     }
   }
   if (batch.empty() && steps_.empty()) {
-    engine_.impl().release_step();  // the memory was reserved by answers that are over
+    engine_.impl().release_step();  // the requests that had reserved this memory are over
     return 0;
   }
   const auto start = BatchClock::now();
@@ -67,13 +67,13 @@ void DecodeSteps::step_in_turn(const AnswersInStep& ready) {
   for (std::size_t first = 0; first < ready.size() && steps_.size() < n_steps; first += size) {
     AnswersInStep group;
     for (std::size_t i = first; i < std::min(first + size, ready.size()); ++i) {
-      // An earlier group's failure may have ended this one with its job.
+      // An earlier group's failure may have ended this answer with its job.
       if (scheduler_.find_running(ready[i].job_id) != nullptr) group.push_back(ready[i]);
     }
     if (!group.empty()) feed(group, Feed::kStart);
   }
   if (!steps_.empty()) finish_step();
-  // The answers of all steps that are left have ended: they are finished before another request comes.
+  // Once no running job has answers, the remaining steps are finished before another request comes.
   const auto is_idle = [](const std::unique_ptr<BatchJob>& job) { return job->answers.empty(); };
   while (!steps_.empty() && std::ranges::all_of(scheduler_.running(), is_idle)) finish_step();
 }
@@ -109,7 +109,8 @@ void DecodeSteps::feed(const AnswersInStep& batch, Feed feeding) {
   } catch (const PipelineError&) {
     throw;
   } catch (const std::exception& error) {
-    // A failed step changed nothing. One by one, only those fail whose fault it is.
+    // A failed step has changed no session. Repeated for one answer at a time, it fails only those that cause the
+    // error.
     if (batch.size() > 1) {
       for (const AnswerInStep& one : batch) {
         // An earlier one's failure may have ended this one with its job.

@@ -1,4 +1,4 @@
-// Work on the folder of saved prefixes that has a thread of its own while answers go on: a search for a file, the load
+// Tasks on the folder of saved prefixes, each on a thread of its own while answers go on: a search for files, the load
 // of one, the save of one, and touching those that were used. At most one of each is under way.
 #pragma once
 
@@ -22,7 +22,7 @@ struct FileSearch {
       found;  // last: its destructor waits for the thread, which uses all of the above
 };
 
-// The load of a file that waiting requests have a prefix in.
+// The load of a file that holds a prefix of waiting requests.
 struct FileLoad {
   SavedPrefix file;
   std::string key;
@@ -40,7 +40,7 @@ struct FileSave {
   std::future<void> result;  // last: see above
 };
 
-// Files of prefixes that requests have hit, whose time of last use is set.
+// A task that sets the time of last use of files whose prefixes requests have hit.
 struct FileTouch {
   struct Used {
     std::uint64_t prefix = 0;  // the id of its KeptPrefix

@@ -10,7 +10,7 @@
 namespace winnow {
 namespace {
 
-// A prefill keeps its turn for so long: every change of layer or prompt converts a layer's weights anew.
+// A prefill keeps its turn for this long, since every change of layer or prompt converts a layer's weights anew.
 constexpr double kTurnSeconds = 0.05;
 
 // Returns the next part to read of a sequence, up to its snapshot or to its end.

@@ -10,7 +10,7 @@
 
 namespace winnow {
 
-// A prefill under way: of a pending prefix's context, or else of a job's own part. One of the two is set.
+// A prefill under way, of a pending prefix's context or of a job's own part. One of `context` and `job` is set.
 struct ScheduledPrefill {
   PrefixPointer context;
   BatchJob* job = nullptr;
@@ -19,34 +19,34 @@ struct ScheduledPrefill {
   BatchClock::time_point started = BatchClock::now(), reported = started;
 };
 
-// The owner of prefills, who is told when a slice is over. One of `context` and `job` is set.
+// A listener that is called after each slice and at the end of a prefill. One of `context` and `job` is set.
 class PrefillListener {
  public:
   virtual ~PrefillListener() = default;
-  // There are more slices to come.
+  // Called after a slice that is not the last.
   virtual void note_slice(ScheduledPrefill& prefill) = 0;
-  // The prefill has ended and is gone. Errors that this throws reach fail_prefill.
+  // Called after the last slice, when the prefill is gone. Errors that this throws are passed to fail_prefill.
   virtual void finish_prefill(const PrefixPointer& context, BatchJob* job) = 0;
   virtual void fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code,
                             const std::string& message) = 0;
 };
 
-// Only the batch's thread calls it.
+// The prefills under way, which take turns. Only the batch's thread calls it.
 class PrefillSlices {
  public:
-  // Adds what it does to `totals`.
+  // Counts its slices, tokens and seconds in `totals`.
   PrefillSlices(Engine& engine, PrefillListener& listener, BatchStatistics& totals)
       : engine_(engine), listener_(listener), totals_(totals) {}
 
-  // Schedules the next part of a sequence, up to its snapshot or its end. Returns false where it has been read.
+  // Schedules the next part of a sequence, up to its snapshot or its end. Returns false if it has been read already.
   bool start_part(BatchJob& job);
   void start_part(const PrefixPointer& context);
-  // Gives up the prefill of a job or of a pending prefix.
+  // Cancels the prefill of a job or of a pending prefix.
   void stop(const BatchJob& job);
   void stop(const KeptPrefix& context);
 
   bool empty() const { return prefills_.empty(); }
-  // Computes slices for so many seconds, and at least one. There is one to compute.
+  // Computes slices for this many seconds, and at least one. Must not be called if empty().
   void run(double seconds);
 
  private:
@@ -55,7 +55,7 @@ class PrefillSlices {
   Engine& engine_;
   PrefillListener& listener_;
   BatchStatistics& totals_;
-  std::list<ScheduledPrefill> prefills_;  // the next slice is the first one's
+  std::list<ScheduledPrefill> prefills_;  // the first one gets the next slice
   double turn_s_ = 0;                     // seconds of the first one's present turn
 };
 

@@ -8,7 +8,7 @@
 namespace winnow {
 namespace {
 
-// Fewer tokens cost less to read again than to keep.
+// Shorter sequences cost less to read again than to keep.
 constexpr std::int32_t kLeastKept = 32;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The prefix cache's manager: which cached prefixes requests hit, and what of requests is kept for later ones.
+// The prefix cache: decides which cached prefixes requests hit, and which parts of requests are kept for later ones.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ class PrefixCache {
   PrefixStorage& storage() { return storage_; }
   const PrefixStorage& storage() const { return storage_; }
 
-  // Returns the longest cached prefix that a request may be forked from, by its Reuse and its method.
+  // Returns the longest cached prefix that a request may be forked from, as its Reuse and its method allow.
   PrefixTree::Match match_prefix(const BatchJob& job) const;
-  // Returns the request's context where another request's prefill of it is under way; else null.
+  // Returns the request's context if another request's prefill of it is under way, or else null.
   PrefixPointer find_pending_context(const BatchJob& job) const;
 
   // Returns whether the request is kept for later ones.
   bool keeps(const BatchJob& job) const;
-  // Keeps a fork of the job's session, which becomes the job's prefix. Returns false where nothing was added.
+  // Keeps a fork of the job's session, which becomes the job's prefix. Returns false if none was added.
   bool keep_prompt(BatchJob& job);
   // Keeps a session that has ended, with its answer.
   void keep_answer(const BatchJob& job, Session session);

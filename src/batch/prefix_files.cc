@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
 constexpr const char* kUnsealed = ".tmp.";  // a number follows that no other save has
-// A save that has not ended after so long was killed.
+// A save that has not ended after this time counts as killed.
 constexpr std::chrono::hours kKilled{1};
 
-// A file has tokens, tables and options besides the entries, queries and logits that a context is charged for.
+// A file contains tokens, tables and options besides the entries, queries and logits that a context is charged for.
 constexpr std::size_t kFileOverhead = std::size_t{1} << 20;
 
 // The folder's lock, held while a file and its seal change together (LOCK_EX) or are read (LOCK_SH). It ends with the
@@ -50,8 +50,8 @@ class FolderLock {
   int descriptor_;
 };
 
-// Saved contexts hold users' texts and are loaded as they are: nobody else may read the folder, and nobody else's files
-// are taken from it.
+// Throws Error(kIo) unless the folder belongs to this user and is closed to others. Saved contexts contain users'
+// texts, which nobody else may read, and are loaded as they are, so nobody else's files may be among them.
 void check_folder(const std::string& folder) {
   struct stat info {};
   if (stat(folder.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the folder " + folder);
@@ -71,8 +71,8 @@ void check_file(const std::string& path, std::size_t bytes_limit) {
   }
 }
 
-// Makes the folder if it is missing: closed to others from its first moment on, since servers that start together all
-// come here.
+// Creates the folder if it is missing. It is closed to others from the first moment on, since servers that start
+// together all check it.
 std::string usable_folder(const std::string& folder) {
   fs::path path = fs::path(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "contexts/"
@@ -95,7 +95,7 @@ std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
   throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
 }
 
-// Returns a random number: servers on other machines, or in containers, have processes of the same number.
+// Returns a random number, since servers on other machines or in containers may have the same process number.
 std::string random_number() {
   std::random_device random;
   return hex_text(std::uint64_t{random()} << 32 | random());
@@ -123,10 +123,10 @@ std::string PrefixFiles::path_of(const std::string& key, std::span<const Token> 
 
 void PrefixFiles::save(const std::string& key, const Session& session) const {
   const std::string path = path_of(key, session.tokens());
-  // The seal is there before the file has its name: a process killed in between leaves a seal of nothing.
+  // The seal is written before the file gets its name, so a process killed in between leaves a seal without a file.
   const std::string unsealed = path + kUnsealed + random_number();
   try {
-    // Session::save waits for the steps of other sessions. Ranks have to, since all of them take part.
+    // Session::save waits for the steps of other sessions, which is needed only if several ranks take part.
     if (engine_->impl().pipeline.n_ranks() > 1) {
       session.save(unsealed);
     } else {
@@ -167,7 +167,7 @@ void PrefixFiles::trim() const {
   std::size_t sum = 0;
   for (const SavedFile& file : files) {
     sum += file.bytes;
-    if (sum <= limits_.folder_bytes || &file == &files.front()) continue;  // the newest stays, whatever it takes
+    if (sum <= limits_.folder_bytes || &file == &files.front()) continue;  // the newest stays, whatever its size
     std::error_code ignored;
     fs::remove(file.path, ignored);
     fs::remove(ContextSeal::seal_path(file.path), ignored);

@@ -15,7 +15,7 @@ std::string options_key(const SessionOptions& options) {
          std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every);
 }
 
-// The suffix for sequences that continue a context of n tokens which was cut in one go.
+// Returns the key's suffix for sequences that continue a context of n tokens which was cut in one go.
 std::string exact(std::size_t n_context) { return " exact " + std::to_string(n_context); }
 
 }  // namespace

@@ -13,14 +13,14 @@
 namespace winnow {
 namespace {
 
-// A folder's limit where none is given, in units of the memory for contexts: disks are larger.
+// The default limit of the folder, as a multiple of the memory for contexts: disks are larger.
 constexpr std::size_t kFolderShare = 4;
-// A file that is used all the time is touched no more often.
+// A file that is used all the time is touched at most this often.
 constexpr std::chrono::minutes kTouchEvery{1};
 
-// Returns whether a prefix needs a file of its own beside its children's. A child that can be truncated to it has all
-// of it. Where none can (sliding windows, recurrent layers, a cut), other requests can only be forked from the prefix
-// itself, which they do where conversations branch, but not in the middle of one.
+// Returns whether a prefix needs a file of its own besides its children's. The file of a child that can be truncated to
+// the prefix contains all of it. If no child can (sliding windows, recurrent layers, a cut), other requests can only be
+// forked from the prefix itself, which they do where conversations branch, but not in the middle of one.
 bool is_worth_a_file(const KeptPrefix& prefix) {
   if (prefix.is_context || prefix.children.empty()) return true;
   const auto n_tokens = static_cast<std::int32_t>(prefix.tokens.size());
@@ -53,7 +53,7 @@ void PrefixStorage::restore() {
     if (added) added->is_saved = true;
     return true;
   });
-  // The newest came first, and has to be the one used last.
+  // The newest came first, but has to count as the most recently used.
   const std::vector<PrefixPointer> restored(tree_.all().begin(), tree_.all().end());
   for (auto prefix = restored.rbegin(); prefix != restored.rend(); ++prefix) {
     tree_.acquire(**prefix);
@@ -90,7 +90,7 @@ auto PrefixStorage::start_thread(std::atomic<bool>& is_over, Work work) {
     const End end{inbox_, is_over};
     return work();
   });
-  // The system may have no thread to give: the work is then done when its result is taken, at once.
+  // If the system has no thread left, the work is deferred until its result is taken, which is then done at once.
   if (result.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) is_over = true;
   return result;
 }
@@ -118,7 +118,7 @@ PrefixStorage::Wait PrefixStorage::fetch_prefix(BatchJob& job, const std::functi
     return file.n_tokens <= n_cached || (limit > 0 && bytes(file) > limit);
   });
   if (job.saved_prefixes->empty()) return Wait::kNone;
-  if (loading_) return Wait::kFile;  // of this file, or of another request's
+  if (loading_) return Wait::kFile;  // of this file or of another request's
   const SavedPrefix& longest = job.saved_prefixes->front();
   if (!make_room(bytes(longest))) return Wait::kRoom;
   load(longest, job, bytes(longest));
@@ -193,7 +193,7 @@ void PrefixStorage::drop_unwanted_load(const JobQueue& waiting) {
            std::any_of(job->saved_prefixes->begin(), job->saved_prefixes->end(),
                        [&](const SavedPrefix& file) { return file.path == loading_->file.path; });
   });
-  if (!is_wanted) loading_->is_wanted = false;  // for good: a request that comes now has it loaded anew
+  if (!is_wanted) loading_->is_wanted = false;  // final: a request that comes now has it loaded anew
 }
 
 bool PrefixStorage::save_one(Age context_age, Age other_age) {
@@ -202,7 +202,7 @@ bool PrefixStorage::save_one(Age context_age, Age other_age) {
   const auto now = std::chrono::steady_clock::now();
   for (const PrefixPointer& prefix : tree_.all()) {
     if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age) || !awaits_save(*prefix)) continue;
-    prefix->is_saved = true;  // even if it fails: a full disk is not asked again and again
+    prefix->is_saved = true;  // even if it fails, so that a full disk is not tried again and again
     prefix->is_saving = true;
     auto next = std::make_unique<FileSave>();
     next->prefix = prefix;

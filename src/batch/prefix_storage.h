@@ -18,45 +18,46 @@
 
 namespace winnow {
 
-// Prefixes are saved once they have rested, loaded when a waiting request has one in a file, and their files touched
-// when requests hit them. Without a folder (BatchOptions::cache_dir) it does nothing. Only the batch's thread calls it.
+// Saves prefixes once they have rested, loads them when a waiting request has one in a file, and touches their files
+// when requests hit them. Does nothing without a folder (BatchOptions::cache_dir). Only the batch's thread calls it.
 class PrefixStorage {
  public:
   using Age = BatchClock::duration;
 
-  // Loads what the folder holds into the tree, as far as there is room. Throws Error for a folder that cannot be used.
+  // Loads the folder's prefixes into the tree as far as there is room. Throws Error if the folder cannot be used.
   PrefixStorage(const std::shared_ptr<Engine>& engine, const BatchOptions& options, PrefixTree& tree,
                 RequestInbox& inbox);
 
-  // The thing that a waiting request has to wait for before it is admitted.
+  // The thing that a waiting request needs before it can be admitted.
   enum class Wait {
-    kNone,  // nothing
+    kNone,  // no file
     kFile,  // a file with a prefix of its context, which is being searched for or loaded
     kRoom,  // memory for such a file's session
   };
-  // Begins the search or the load that a waiting request needs next. `make_room` frees memory for so many bytes, and
-  // returns whether it could.
+  // Begins the search or the load that a waiting request needs next, and returns what it waits for. `make_room` frees
+  // memory for this many bytes and returns whether it could.
   Wait fetch_prefix(BatchJob& job, const std::function<bool(std::size_t)>& make_room);
-  // Tells a load that none of the waiting requests needs any more to end.
+  // Cancels the load under way if none of the waiting requests needs it any more.
   void drop_unwanted_load(const JobQueue& waiting);
 
-  // Begins to save one prefix: a context that has rested for context_age, or another one for other_age. Returns false
-  // if there is none and the folder is not being written.
+  // Begins to save one prefix: a context that has rested for context_age, or another prefix that has for other_age.
+  // Returns false if there is none and no save or touch is under way.
   bool save_one(Age context_age, Age other_age);
-  // Returns when the next prefix will have rested for so long; nothing if none waits to be saved.
+  // Returns when the next prefix is due: a context at once, another one after other_age; nullopt if none is to be
+  // saved.
   std::optional<BatchClock::time_point> next_save(Age other_age) const;
 
   // Notes that a request has hit a prefix, so that its file and those of its parents are touched.
   void note_use(KeptPrefix& prefix);
-  // Begins to touch the files noted. Returns false if there are none and none is being touched.
+  // Begins to touch the noted files. Returns false if there are none and none is being touched.
   bool touch_files();
 
-  // Takes the results of what is over. Returns whether the tree has a new prefix.
+  // Takes the results of tasks that are over. Returns whether the tree has a new prefix.
   bool collect(JobQueue& waiting);
-  // Ends what is under way, and saves and touches all that waits for it.
+  // Finishes the load under way, and all saves and touches that are under way or still to do.
   void flush(JobQueue& waiting);
 
-  bool is_over() const;  // collect has something to take
+  bool is_over() const;  // true: collect has results to take
   bool is_searching() const { return searching_ != nullptr; }
   bool is_loading() const { return loading_ != nullptr; }
   bool is_saving() const { return saving_ != nullptr; }
@@ -72,7 +73,7 @@ class PrefixStorage {
   void finish_touch();
   bool awaits_save(const KeptPrefix& prefix) const;
   void warn(const std::string& sentence) const;
-  // Does `work` on a thread of its own, which then sets is_over and wakes the batch's thread. Returns its future.
+  // Runs `work` on a thread of its own, which then sets is_over and wakes the batch's thread. Returns its future.
   template <class Work>
   auto start_thread(std::atomic<bool>& is_over, Work work);
 
@@ -80,9 +81,9 @@ class PrefixStorage {
   const BatchOptions& options_;
   PrefixTree& tree_;
   RequestInbox& inbox_;
-  std::optional<PrefixFiles> files_;         // nothing: there is no folder
+  std::optional<PrefixFiles> files_;         // nullopt: there is no folder
   std::vector<FileTouch::Used> used_files_;  // to be touched
-  // The work under way, or null. Last: their destructors wait for threads that use the above.
+  // The tasks under way, or null. Last: their destructors wait for threads that use the above.
   std::unique_ptr<FileSearch> searching_;
   std::unique_ptr<FileLoad> loading_;
   std::unique_ptr<FileSave> saving_;

@@ -20,7 +20,7 @@ std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::si
 
 std::size_t length(const KeptPrefix* prefix) { return prefix == nullptr ? 0 : prefix->tokens.size(); }
 
-// The most prefixes, however small: every change publishes all of them to other threads.
+// The most prefixes, however small, since every change publishes all of them to other threads.
 constexpr std::size_t kMostKept = 256;
 
 }  // namespace
@@ -150,7 +150,8 @@ void PrefixTree::charge(KeptPrefix& prefix) const {
   const RaggedCache& cache = prefix.session.impl().cache;
   prefix.page_bytes =
       prefix.parent == nullptr ? cache.bytes_in_pages() : cache.bytes_beyond(prefix.parent->session.impl().cache);
-  // Every rank has the same limit, so the rank that holds most is charged. It shares as large a part with the parent.
+  // Every rank has the same limit, so the rank that holds most is charged, assuming it shares as large a part with the
+  // parent.
   const std::size_t own = cache.bytes_in_pages(), most = prefix.statistics.rank_bytes_in_pages;
   if (most <= own) return;
   const double part = own == 0 ? 1 : static_cast<double>(prefix.page_bytes) / static_cast<double>(own);
@@ -166,7 +167,7 @@ double PrefixTree::priority(const KeptPrefix& prefix) {
 
 void PrefixTree::touch(KeptPrefix& prefix) {
   ++n_uses_;
-  for (KeptPrefix* above = &prefix; above != nullptr; above = above->parent) {  // a parent's pages are its own
+  for (KeptPrefix* above = &prefix; above != nullptr; above = above->parent) {  // it uses its parents' pages, too
     above->clock = clock_;
     above->last_use = n_uses_;
   }
@@ -205,7 +206,7 @@ void PrefixTree::remove(const KeptPrefix& prefix) {
 bool PrefixTree::remove_one() {
   const KeptPrefix* first = nullptr;
   for (const PrefixPointer& prefix : all_) {
-    // The children of a branch point hold its pages: removing it would free nothing.
+    // The children of a branch point hold its pages, so removing it would free no memory.
     if (!prefix->is_ready || prefix->is_saving || prefix->n_users > 0 || prefix->children.size() > 1) continue;
     const auto order = [](const KeptPrefix& of) { return std::pair(priority(of), of.last_use); };
     if (first == nullptr || order(*prefix) < order(*first)) first = prefix.get();

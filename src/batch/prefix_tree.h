@@ -27,18 +27,19 @@ inline constexpr std::int32_t kLeastReused = 16;
 struct KeptPrefix;
 using PrefixPointer = std::shared_ptr<KeptPrefix>;
 
+// A sequence in the prefix tree, or pending, with the session that holds its KV cache.
 struct KeptPrefix {
   std::uint64_t id = 0;
   std::string key;  // the tree never matches sequences of different keys
   std::vector<Token> tokens;
   Session session;          // it has all of `tokens` once is_ready
   bool is_ready = false;    // false: its prefill is under way, and it is not in the tree yet
-  bool is_kept = false;     // it stays for later requests; otherwise it goes with its last user
+  bool is_kept = false;     // it stays for later requests; otherwise it is removed with its last user
   bool is_context = false;  // it is a context that was read by itself, not the end of a prompt or of an answer
   int n_users = 0;          // requests under way that were forked from it
   std::int64_t n_hits = 0;
   std::size_t page_bytes = 0;  // bytes of its pages beyond those of `parent`
-  // Bytes of its logits, saved queries, scores and recurrent states; until is_ready, all that is reserved for it.
+  // Bytes of its logits, saved queries, scores and recurrent states; until is_ready, all bytes reserved for it.
   std::size_t state_bytes = 0;
   SessionStatistics statistics;
   bool is_saved = false;   // the folder has a file of it, or is about to
@@ -56,7 +57,7 @@ struct KeptPrefix {
   std::size_t bytes() const { return page_bytes + state_bytes; }
 };
 
-// Not thread-safe.
+// The tree of cached sequences. Not thread-safe.
 class PrefixTree {
  public:
   // At most bytes_limit bytes are kept. With 0, sequences live as long as requests use them.
@@ -68,8 +69,8 @@ class PrefixTree {
     std::int32_t n_tokens = 0;
     std::int32_t n_common = 0;  // the longest common prefix with any sequence, which may not be able to go back to it
   };
-  // Returns the longest prefix of `tokens` in the tree. Where all of them are cached but not the logits after the last
-  // one, it is one token shorter.
+  // Returns the longest prefix of `tokens` in the tree. If all of them are cached, but not the logits after the last
+  // one, the match is one token shorter.
   Match match_prefix(const std::string& key, std::span<const Token> tokens) const;
 
   // Adds a sequence whose prefill is about to begin, and for which `bytes` are reserved. Its session was forked from
@@ -80,7 +81,7 @@ class PrefixTree {
   PrefixPointer find_pending(const std::string& key, std::span<const Token> tokens) const;
   // Puts a sequence whose session has all of its tokens into the tree.
   void set_ready(const PrefixPointer& prefix);
-  // Adds a sequence that has been read already. Returns null, and adds nothing, if the tree has one with its tokens.
+  // Adds a sequence that has been read already. Returns null, without adding it, if the tree has one with its tokens.
   PrefixPointer add(const std::string& key, Session session, bool is_kept);
   // Adds the first n_tokens of `prefix`, to which it can be truncated, as a node of its own where another sequence is
   // about to branch off. What the two share is counted there, once.
@@ -90,19 +91,19 @@ class PrefixTree {
   void release(KeptPrefix& prefix);  // counts one less; removes an unused prefix that is not kept
   void remove(const KeptPrefix& prefix);
 
-  // Removes one prefix that nobody uses: the one that is cheapest to read again per byte and was not used for longest.
+  // Removes the unused prefix of the lowest priority: it is cheap to read again per byte, and was not used for long.
   // Returns false if there is none.
   bool remove_one();
-  // Removes prefixes down to the limit, and to a number that can be looked through.
+  // Removes prefixes until they fit the limit and are few enough to be published on every change.
   void trim();
 
-  // Returns whether a prefix is there only because others branch off it: it has no logits of its own.
+  // Returns whether a prefix exists only because others branch off it, so that it has no logits of its own.
   static bool is_branch_point(const KeptPrefix& prefix);
 
   const std::list<PrefixPointer>& all() const { return all_; }
-  std::size_t bytes() const;                             // of all prefixes, with what is reserved for pending ones
+  std::size_t bytes() const;                             // of all prefixes, with the bytes reserved for pending ones
   std::size_t bytes_kept() const;                        // of kept ones, to which the limit applies
-  std::size_t bytes_in_pool() const;                     // of kept ones, their pages and scores alone
+  std::size_t bytes_in_pool() const;                     // of kept ones, their pages and scores only
   std::int64_t n_removed() const { return n_removed_; }  // by remove_one
 
  private:

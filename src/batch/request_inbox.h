@@ -1,4 +1,5 @@
-// The door between a batch's thread and all others: requests go in, and what others see of the batch's work comes out.
+// Connects a batch's thread with all others: they submit and cancel requests, and read what the batch's thread
+// publishes.
 #pragma once
 
 #include <atomic>
@@ -15,22 +16,22 @@
 
 namespace winnow {
 
-// Thread-safe. Calls of other threads come first, then those of the batch's own.
+// Thread-safe. The methods for other threads come first, then those for the batch's own.
 class RequestInbox {
  public:
   explicit RequestInbox(const BatchOptions& options) : options_(options) {}
 
-  // Takes a request and returns its number. Throws as Batch::submit does.
+  // Takes a request and returns its number. Throws what Batch::submit throws.
   std::uint64_t submit(std::unique_ptr<BatchJob> job);
   void cancel(std::uint64_t id);
-  // Refuses requests from now on. Returns whether all that were taken are done within so many seconds.
+  // Refuses further requests. Returns true once all that were taken are done, or false after this many seconds.
   bool drain(double seconds);
-  // Refuses requests from now on, and tells the batch's thread to end.
+  // Refuses further requests, and has the batch's thread end.
   void stop();
   BatchStatistics statistics() const;
   std::vector<BatchEntry> entries() const;
-  // Sets is_over, by which a thread of file work says that it has ended, and wakes the batch's thread. The mutex is
-  // held until both are done, so is_over may go once it is seen.
+  // Sets is_over, which marks the end of a thread of file work, and wakes the batch's thread. The mutex is held until
+  // both are done, so is_over may be destroyed once it is seen to be true.
   void end_work(std::atomic<bool>& is_over);
 
   // The requests and cancellations that came in since the batch's thread looked last.
@@ -43,15 +44,15 @@ class RequestInbox {
   // Waits until there is news, until is_work_over returns true after end_work, or until `due`. The batch counts as idle
   // meanwhile.
   void wait(std::optional<BatchClock::time_point> due, const std::function<bool()>& is_work_over);
-  // Begins the batch's next turn: takes the news.
+  // Begins the batch's next turn and returns the news.
   News take();
-  // Refuses requests from now on, and returns those that were not taken yet.
+  // Refuses further requests, and returns those that were not taken yet.
   JobQueue close();
-  // A request has left the waiting queue for the running ones.
+  // Records that a request has moved from the waiting queue to the running ones.
   void note_admitted();
-  // A request is done, and its callbacks are gone.
+  // Records that a request is done and its callbacks are destroyed.
   void note_done(std::uint64_t id, bool was_waiting);
-  // Shows others the batch's totals and, unless they are as before, its entries.
+  // Publishes the batch's totals and its entries (nullopt: they have not changed).
   void publish(const BatchStatistics& statistics, std::optional<std::vector<BatchEntry>> entries);
 
  private:
@@ -67,7 +68,7 @@ class RequestInbox {
   std::size_t n_waiting_ = 0;               // requests that were submitted and not admitted
   std::uint64_t next_id_ = 1;
   std::int64_t n_refused_ = 0;
-  std::optional<BatchClock::time_point> turn_begin_;  // nothing: the batch is idle
+  std::optional<BatchClock::time_point> turn_begin_;  // nullopt: the batch is idle
   bool is_draining_ = false, is_stopping_ = false;
   BatchStatistics statistics_;
   std::vector<BatchEntry> entries_;

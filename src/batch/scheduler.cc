@@ -9,13 +9,13 @@
 namespace winnow {
 namespace {
 
-// Fewer tokens are read again sooner than a snapshot of them is made.
+// Fewer tokens take less time to be read again than a snapshot of them takes.
 constexpr std::int32_t kLeastCopied = 64;
-// Fewer tokens of a context that is not cut are read together with what follows it.
+// If fewer tokens of a context are left to read, and it is not cut, they are read together with what follows.
 constexpr std::int32_t kLeastApart = 128;
 
-// Returns whether a request's context is read before its prompt, so that other requests can be forked from it: always
-// where it is cut by itself, and where it is long.
+// Returns whether a request's context is read before its prompt, so that other requests can be forked from it. That is
+// always so if it is cut by itself, and otherwise if it is long.
 bool reads_apart(const BatchRequest& request, std::int32_t n_cached) {
   const std::int32_t n_left = static_cast<std::int32_t>(request.context.size()) - n_cached;
   return n_left > 0 && (request.session.eviction.evicts() || n_left >= kLeastApart);
@@ -27,7 +27,7 @@ BatchJob* find_job(const auto& jobs, std::uint64_t id) {
   return place == jobs.end() ? nullptr : place->get();
 }
 
-// Takes a job out of a list; null: it is not there.
+// Takes a job out of a list and returns it; null if it is not there.
 std::unique_ptr<BatchJob> take_job(auto& jobs, const BatchJob& job) {
   const auto place = std::find_if(jobs.begin(), jobs.end(),
                                   [&](const std::unique_ptr<BatchJob>& other) { return other.get() == &job; });
@@ -97,7 +97,7 @@ int Scheduler::n_answers() const {
   return n;
 }
 
-// Removes cached prefixes until so many bytes can be reserved. Returns whether they can.
+// Removes cached prefixes until this many bytes can be reserved. Returns whether they can.
 bool Scheduler::make_room(std::size_t bytes) {
   const std::size_t limit = engine_.memory().kv_bytes_limit;
   if (limit == 0) return true;
@@ -118,7 +118,7 @@ void Scheduler::admit() {
         cache_.storage().fetch_prefix(next, [this](std::size_t bytes) { return make_room(bytes); });
     if (wait == PrefixStorage::Wait::kRoom) return;
     if (wait == PrefixStorage::Wait::kFile) {
-      ++place;  // the requests behind it go on
+      ++place;  // the requests after it go on
       continue;
     }
     PrefixTree::Match match = cache_.match_prefix(next);
@@ -128,7 +128,7 @@ void Scheduler::admit() {
       const std::size_t page_bytes = match.prefix->statistics.rank_bytes_in_pages;
       needs = needs_after(request, engine_, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
       if (limit > 0 && page_bytes + match.prefix->state_bytes + needs.context + needs.own > limit) {
-        match = {};  // the prefix cannot stay beside what the request takes
+        match = {};  // the prefix does not fit into memory together with the request
         needs = next.needs;
       }
     }
@@ -158,8 +158,8 @@ void Scheduler::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& 
   job.result.queue_s = seconds_between(job.submitted, job.admitted);
   job.prefix = match.prefix;
   job.n_cached_tokens = match.n_tokens;
-  // A sequence that cannot be truncated to where this one branches off is no hit for it: this one leaves a snapshot
-  // there for the next.
+  // A sequence that cannot be truncated to where this one branches off is no hit. In this case this one leaves a
+  // snapshot there for later requests.
   const bool branches = match.n_common >= match.n_tokens + kLeastCopied && !request.session.eviction.evicts();
   job.snapshot_at = branches && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
   try {
@@ -231,7 +231,7 @@ void Scheduler::finish_embedding(BatchJob& job) {
 
 void Scheduler::keep_prompt(BatchJob& job) {
   if (!cache_.keep_prompt(job)) return;
-  // The prefix has its pages reserved from here on. If nothing writes to them, the job reserves only what follows.
+  // The prefix reserves its pages from here on. If they are not written to again, the job reserves only what follows.
   const bool is_whole = job.session->n_tokens() == static_cast<std::int32_t>(job.tokens.size());
   if (is_whole && job.request.session.decode_cut == SessionOptions::DecodeCut::kKeep) {
     job.bytes_reserved = needs_after(job.request, engine_, {.n_tokens = job.session->n_tokens()}).own;
@@ -310,7 +310,7 @@ void Scheduler::finish(BatchJob& job, FinishReason reason) {
   } else {
     owned = take_job(running_, job);
   }
-  // The pages are free before the client hears of it. A prefill goes before its session.
+  // The pages are freed before the client is notified. A prefill is destroyed before its session.
   prefills_.stop(job);
   job.answers.clear();
   job.session.reset();
@@ -329,7 +329,7 @@ void Scheduler::finish(BatchJob& job, FinishReason reason) {
   publish();
   const std::uint64_t id = job.id;
   if (job.callbacks.on_done) job.callbacks.on_done(job.result);
-  owned.reset();  // the callbacks go before drain() returns
+  owned.reset();  // the callbacks are destroyed before drain() returns
   inbox_.note_done(id, was_waiting);
 }
 

@@ -1,4 +1,4 @@
-// The batch's scheduler: which requests wait, which run, and what they may take of the engine's memory.
+// The batch's scheduler: decides which requests wait, which run, and how much of the engine's memory they may take.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace winnow {
 // Only the batch's thread calls it.
 class Scheduler : private PrefillListener {
  public:
-  // `on_prompt_read` is called with a running job whose prompt has been read, and has it answered.
+  // `on_prompt_read` is called with a running job whose prompt has been read, and starts its answers.
   Scheduler(const std::shared_ptr<Engine>& engine, const BatchOptions& options, RequestInbox& inbox,
             std::function<void(BatchJob&)> on_prompt_read);
 
@@ -30,43 +30,43 @@ class Scheduler : private PrefillListener {
   void add_unchecked(JobQueue jobs);
   void cancel(const std::vector<std::uint64_t>& ids);
   // Admits waiting requests while there is room, first come, first served. One that waits for a saved prefix to load
-  // does not block those behind it.
+  // does not block those after it.
   void admit();
 
   bool has_prefills() const { return !prefills_.empty(); }
-  // Computes slices of prefill for so many seconds, and at least one. There is one to compute.
+  // Computes slices of prefill for this many seconds, and at least one. Must not be called unless has_prefills().
   void prefill(double seconds) { prefills_.run(seconds); }
 
   const JobList& running() const { return running_; }
   BatchJob* find_running(std::uint64_t id) const;  // null: it has ended
-  // Returns whether nothing can be computed before news come: no request runs, and those that wait do so for files, or
-  // for the memory that file work holds.
+  // Returns true if there is no work until news comes: no request runs, and those that wait need files, or memory that
+  // file work holds.
   bool is_idle() const;
 
-  // Ends a running or waiting job, and tells its owner.
+  // Ends a running or waiting job and calls its on_done.
   void finish(BatchJob& job, FinishReason reason);
   void fail(BatchJob& job, ErrorCode code, const std::string& message);
   // Ends all jobs.
   void finish_all(FinishReason reason);
   void fail_all(ErrorCode code, const std::string& message);
 
-  // Has storage's results, which may let waiting requests go on.
+  // Takes the results of file work, which may let waiting requests go on.
   void collect_file_work() { has_changed_ |= cache_.storage().collect(waiting_); }
-  // Ends file work, and saves what waits for it. No request is left.
+  // Finishes file work and saves what is still to be saved. Called when no request is left.
   void flush_files() { cache_.storage().flush(waiting_); }
   PrefixCache& cache() { return cache_; }
 
   BatchStatistics& totals() { return totals_; }
-  // The entries that others see have changed.
+  // Records that the entries have changed since they were published.
   void note_change() { has_changed_ = true; }
-  // Shows others what the batch does.
+  // Publishes the totals and entries for other threads.
   void publish();
 
  private:
   bool make_room(std::size_t bytes);
   // Runs an admitted job from a match whose prefix was acquired for it.
   void start(std::unique_ptr<BatchJob> job, const PrefixTree::Match& match, const MemoryNeeds& needs);
-  // Begins the prefill of what follows the job's prefix, which is ready.
+  // Begins the prefill of the tokens after the job's prefix, which is ready.
   void start_own_part(BatchJob& job);
   Session open_session(const BatchJob& job) const;  // a fork of the job's prefix, or an empty session
   void continue_prefill(BatchJob& job);

@@ -62,7 +62,7 @@ EntryBytes CacheShape::cut_entry_bytes(std::int64_t n_tokens) const {
   }
   const double n_heads = std::max(1, n_cut_heads());
   const double high_fraction = high ? high->fraction : 0;
-  // Pages of either kind ascend, so that only so many of a head can span that much.
+  // Positions ascend over the pages of either kind, so only this many pages of a head can span kOffsets positions.
   const auto n_far_pages = static_cast<std::size_t>((high ? 2 : 1) * (n_tokens / kOffsets));
   return {.stored = (static_cast<double>(stored) + high_fraction * static_cast<double>(high_extra)) / n_heads,
           .f16_rows = static_cast<double>(f16_rows) / n_heads,

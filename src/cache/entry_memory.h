@@ -1,5 +1,5 @@
-// An EntryMemory holds the rows of entries: in this process's memory or in a device's. Addresses can be computed with
-// whatever the memory is, but the processor may follow them only where is_host() says so.
+// An EntryMemory holds the rows of entries, in this process's memory or in a device's. Addresses can be computed in
+// either, but the processor may follow them only if is_host().
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-// Bytes on their way within one memory.
+// A copy of bytes within one memory.
 struct ByteCopy {
   std::byte* to;
   const std::byte* from;
@@ -20,17 +20,17 @@ class EntryMemory {
   virtual ~EntryMemory() = default;
 
   virtual bool is_host() const = 0;
-  // Returns a block of its own, 256-byte aligned. Throws Error(kOutOfMemory).
+  // Returns a new block, 256-byte aligned. Throws Error(kOutOfMemory).
   virtual std::byte* allocate(std::size_t bytes) = 0;
-  // Frees a block once what was queued before is done with it.
+  // Frees a block once the work that was queued before no longer uses it.
   virtual void free(std::byte* block, std::size_t bytes) noexcept = 0;
-  // Gives whole pages of the operating system inside a block back to it, where that can be done.
+  // Gives the whole pages of the operating system inside a block back to it, if the memory can do that.
   virtual void give_back(std::byte* from, std::size_t bytes) noexcept = 0;
 
-  // Carries out copies as if all were read before any is written; targets do not overlap. What is queued later on the
-  // device sees the result. An error of the device shows where it is next waited for.
+  // Carries out the copies as if all were read before any is written; targets must not overlap. Work that is queued
+  // later on the device sees the result. An error of the device is thrown by the next call that waits for it.
   virtual void copy(std::span<const ByteCopy> copies) noexcept = 0;
-  // Copies from this memory to the process's, behind all that was queued before.
+  // Copies from this memory to the process's, after all work that was queued before.
   virtual void read(void* to, const std::byte* from, std::size_t bytes) = 0;
   // Copies from the process's memory, which may change once this returns.
   virtual void write(std::byte* to, const void* from, std::size_t bytes) = 0;

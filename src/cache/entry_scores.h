@@ -1,9 +1,9 @@
-// The scores with which a sequence's entries stayed when they were last cut: what a later cut, which sees other
-// queries, goes by as well.
+// The scores with which a sequence's entries stayed when they were last cut. A later cut, which sees other queries,
+// uses them as well.
 //
-// Scores of a head are of its first entries in ascending position; what came after the cut has none yet. They are kept
-// in bf16 and count towards the pool's limit. Copies (forks) share them. Not thread-safe, but different heads may be
-// set by different threads.
+// A head's scores belong to its first entries in ascending position; entries that came after the cut have none yet.
+// They are kept in bf16 and count towards the pool's limit. Copies (forks) share them. Not thread-safe, but different
+// threads may set different heads.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +25,20 @@ class EntryScores {
 
   EntryScores(const CacheShape& shape, std::shared_ptr<PagePool> pool);
 
-  // Scores that are ready to be set: takes the memory, and throws Error(kOutOfMemory) where there is none.
+  // The scores of one head. make() takes their memory, or throws Error(kOutOfMemory) if there is none, so that set()
+  // cannot fail.
   class HeadScores;
   std::shared_ptr<const HeadScores> make(std::span<const float> scores) const;
   void set(int layer, int kv_head, std::shared_ptr<const HeadScores> scores) noexcept;
 
-  // [n_kv_head][n] of a layer, n at most the head's entries.
+  // Returns a layer's scores [n_kv_head][n], with n at most the head's entries.
   std::vector<std::vector<float>> layer(int layer) const;
-  std::size_t bytes() const;  // shared or not
+  std::size_t bytes() const;  // shared ones included
   void clear();
 
-  // Of a layer: per head a count and the scores as they are stored, in this machine's byte order. read throws
-  // Error(kBadFile) for more scores than `cache` has entries and for one that is not finite, and Error(kOutOfMemory).
+  // Write and read a layer's scores: per head a count and the scores as they are stored, in this machine's byte order.
+  // read throws Error(kBadFile) if a head has more scores than entries in `cache` or one is not finite, and
+  // Error(kOutOfMemory).
   void write(std::ostream& out, int layer) const;
   void read(std::istream& in, int layer, const RaggedCache& cache);
 

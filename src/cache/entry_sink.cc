@@ -10,8 +10,8 @@ void CacheSink::begin_rows(int layer, std::int32_t first_position, std::int32_t 
   n_rows_ = n_rows;
 }
 
-// The rows have followed each other since the cache was extended, so the last entry's position tells how many of them
-// stand at the end.
+// Positions have been consecutive since the cache was extended, so the last entry's position gives the number of rows
+// at the end.
 EntrySink::Head CacheSink::head(int kv_head) const {
   const kernels::HeadEntries entries = cache_.entries(layer_, kv_head);
   assert(entries.n_entries > 0);

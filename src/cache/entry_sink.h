@@ -1,5 +1,5 @@
-// An EntrySink takes the keys and values of rows as they pass through a layer, and shows what these rows attend to. It
-// is the staging buffer of a prompt, or a sequence's cache.
+// An EntrySink takes the keys and values of rows as they pass through a layer, and shows the entries that these rows
+// attend to. It is the staging buffer of a prompt or a sequence's cache.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,28 @@ class EntrySink {
  public:
   // A KV head of the present layer.
   struct Head {
-    kernels::HeadEntries entries;  // up to and with the last of the rows at least
-    std::int32_t n_before;         // of these, before the first row: row r is entry n_before + r
+    kernels::HeadEntries entries;  // at least up to and including the last row's
+    std::int32_t n_before;         // entries before the first row: row r is entry n_before + r
   };
 
   virtual ~EntrySink() = default;
-  // The types of what heads show; rows are written in its plain() types.
+  // Returns the shape with the types of the heads' entries; rows are written in its plain() types.
   virtual const CacheShape& shape() const = 0;
 
-  // From here on heads and rows are those of this layer, for n_rows rows from first_position on, for which the sink has
-  // room. Ends what views of heads show.
+  // Begins n_rows rows of a layer from first_position on, for which the sink has room: heads and rows are this layer's
+  // from here on. Invalidates views of heads.
   virtual void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) = 0;
 
   virtual Head head(int kv_head) const = 0;
-  // The same up to and with the last of the rows, as a device's kernels walk it: the rows' entries are the last ones.
+  // Returns the head up to and including the last row, as a device's kernels walk it: the rows' entries are the last
+  // ones.
   virtual HeadRows head_rows(int kv_head) const = 0;
-  // Where an entry of the present layer is written to: an address in the sink's memory.
+  // Return the address, in the sink's memory, at which an entry of the present layer is written.
   virtual std::byte* key_row(int kv_head, std::int32_t entry) = 0;
   virtual std::byte* value_row(int kv_head, std::int32_t entry) = 0;
 };
 
-// The end of a sequence's cache, whose heads have been extended by all rows that will come.
+// The end of a sequence's cache, whose heads have already been extended by all rows to come.
 class CacheSink final : public EntrySink {
  public:
   explicit CacheSink(RaggedCache& cache) : cache_(cache) {}

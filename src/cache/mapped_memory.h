@@ -8,13 +8,14 @@
 
 namespace winnow {
 
-// The operating system's page, usually 4,096 bytes: the grain in which memory becomes resident and is given back.
+// Returns the size of the operating system's page, usually 4,096 bytes: memory becomes resident and is given back in
+// units of it.
 std::size_t os_page_bytes();
 
 class MappedMemory {
  public:
   MappedMemory() = default;
-  // Zeroed and aligned to the operating system's page. Bytes become resident when they are first written.
+  // Maps a block, zeroed and aligned to the operating system's page. Bytes become resident when they are first written.
   // Throws Error(kOutOfMemory).
   explicit MappedMemory(std::size_t bytes);
   MappedMemory(MappedMemory&& other) noexcept;
@@ -24,12 +25,12 @@ class MappedMemory {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
-  // Leaves the block to the caller, who ends it by adopting it.
+  // Releases ownership of the block to the caller, who frees it by adopting it.
   std::byte* detach() noexcept;
   static MappedMemory adopt(std::byte* block, std::size_t bytes) noexcept;
 
   // Gives a part of a block back to the operating system; it stays mapped and reads as zeros until it is written again.
-  // Address and size are whole pages of the operating system.
+  // Address and size are multiples of the operating system's page of the operating system.
   static void give_back(std::byte* from, std::size_t bytes) noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// A block of an entry memory that goes back to it at the end.
+// A block of an EntryMemory, freed with the object.
 //
 // Not thread-safe.
 #pragma once

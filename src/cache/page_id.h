@@ -1,5 +1,5 @@
-// The number by which a page of KV entries is known above the memory that holds it: what a page table (a block table)
-// consists of. Sequences that share a page hold the same number.
+// The number of a page of KV entries, independent of the memory that holds it. Page tables (block tables) consist of
+// these numbers. Sequences that share a page hold the same number.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How a PageTable plans what becomes of a head: what comes, what goes, what moves and what is converted.
+// PageTable's planning: which entries are added, dropped, moved and converted.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -12,20 +12,21 @@
 namespace winnow {
 namespace {
 
-// Strictly ascending and within [0, n).
+// Returns true if the indices are strictly ascending and within [0, n).
 [[maybe_unused]] bool are_indices_below(std::int32_t n, std::span<const std::int32_t> indices) {
   return std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end() &&
          (indices.empty() || (indices.front() >= 0 && indices.back() < n));
 }
 
-// The highest position of entries of which those on the first pages, behind the first one, may be out of order.
+// Returns the highest position of the entries. Those on the high pages, which follow the first page, may be out of
+// order.
 std::int32_t last_position(const kernels::HeadEntries& entries, std::size_t n_high_pages) {
   const auto last_of = [](const kernels::EntryRun& run) { return run.positions[run.n_entries - 1]; };
   const std::int32_t last = last_of(entries.runs.back());
   return n_high_pages == 0 ? last : std::max(last, last_of(entries.runs[n_high_pages]));
 }
 
-// Of all entries, in the order in which they are stored.
+// Returns the positions of all entries, in the order in which they are stored.
 std::vector<std::int32_t> positions_of(const kernels::HeadEntries& entries) {
   std::vector<std::int32_t> positions;
   positions.reserve(static_cast<std::size_t>(entries.n_entries));
@@ -33,7 +34,7 @@ std::vector<std::int32_t> positions_of(const kernels::HeadEntries& entries) {
   return positions;
 }
 
-// The positions of a page's entries from its first on.
+// Returns the positions of a page's entries, of which the first is in first_slot.
 PagePositions page_positions(std::span<const std::int32_t> positions, std::int32_t first_slot) {
   PagePositions placed = {.origin = positions.front()};
   if (positions.back() - positions.front() < kOffsets) return placed;
@@ -43,7 +44,7 @@ PagePositions page_positions(std::span<const std::int32_t> positions, std::int32
   return placed;
 }
 
-// `indices` in the order in which they are stored.
+// Returns `indices` in the order in which they are stored.
 std::vector<std::int32_t> in_storage_order(std::span<const std::int32_t> indices, std::span<const std::int32_t> high) {
   assert(high.size() % kPageEntries == 0);
   if (high.empty()) return {indices.begin(), indices.end()};
@@ -56,7 +57,7 @@ std::vector<std::int32_t> in_storage_order(std::span<const std::int32_t> indices
   return order;
 }
 
-// A plan that changes nothing yet.
+// Returns a plan without changes.
 HeadPlan plan_of(const HeadPages& head) {
   return {.n_pages = head.pages.size(),
           .n_entries = head.n_entries,
@@ -65,7 +66,7 @@ HeadPlan plan_of(const HeadPages& head) {
           .has_origin = head.has_origin};
 }
 
-// A page's entries, to the same slots of another page.
+// Returns a move of a page's entries to the same slots of another page.
 EntryMove whole_page(const HeadPages& head, std::size_t page, std::int32_t n, PageKind to) {
   return {.from_page = static_cast<std::int32_t>(page),
           .from_slot = head.first_slot(page),
@@ -76,12 +77,12 @@ EntryMove whole_page(const HeadPages& head, std::size_t page, std::int32_t n, Pa
           .to_kind = to};
 }
 
-// The first entry of a page.
+// Returns the index of a page's first entry.
 std::int32_t first_entry(const HeadPages& head, std::size_t page) {
   return static_cast<std::int32_t>(page) * kPageEntries + head.first_slot(page) - head.n_skipped;
 }
 
-// Adds what becomes of a page to the plan of a cut; `from`: where each entry that stays comes from.
+// Adds a page's change to the plan of a cut; `from`: the source of each entry that stays.
 void add_cut_page(HeadPlan& plan, const LayerFormat& format, const HeadPages& h, std::size_t page,
                   std::span<const std::int32_t> from, const kernels::HeadEntries& entries, const IsShared& is_shared) {
   const TablePage& old = h.pages[page];
@@ -91,7 +92,7 @@ void add_cut_page(HeadPlan& plan, const LayerFormat& format, const HeadPages& h,
   const auto of_page =
       from.subspan(static_cast<std::size_t>(first),
                    static_cast<std::size_t>(std::min(kPageEntries - first_slot, plan.n_entries - first)));
-  // Pages on which nothing changes stay, and so does what is shared with a fork there.
+  // Unchanged pages stay, and remain shared with forks.
   bool is_changed = kind != old.kind;
   for (std::int32_t entry = first; const std::int32_t source : of_page) is_changed |= source != entry++;
   if (!is_changed) return;
@@ -111,7 +112,7 @@ void add_cut_page(HeadPlan& plan, const LayerFormat& format, const HeadPages& h,
   plan.changes.push_back(std::move(change));
 }
 
-// What a cut moves to a page; `from`: where each entry that stays comes from.
+// Adds a cut's moves to a page; `from`: the source of each entry that stays.
 void add_cut_moves(HeadPlan& plan, const HeadPages& head, const PageChange& change,
                    std::span<const std::int32_t> from) {
   const std::int32_t first = first_entry(head, change.page);
@@ -132,8 +133,8 @@ void add_cut_moves(HeadPlan& plan, const HeadPages& head, const PageChange& chan
   }
 }
 
-// Where entries go from the end of a page that stays, those that are left may be near enough for their offsets, which
-// were written.
+// If entries are dropped from the end of a page that stays, the rest may be near enough for their offsets, which have
+// been written in any case.
 void forget_far_positions(HeadPlan& plan, const HeadPages& head, const kernels::HeadEntries& entries) {
   const std::size_t last = plan.n_pages - 1;
   const TablePage& page = head.pages[last];
@@ -144,7 +145,7 @@ void forget_far_positions(HeadPlan& plan, const HeadPages& head, const kernels::
   plan.changes.push_back({.page = last, .kind = page.kind, .positions = {.origin = page.positions.origin}});
 }
 
-// Drops all entries but the first n.
+// Returns a plan that drops all entries but the first n.
 HeadPlan plan_shrink(const HeadPages& head, std::int32_t n, const kernels::HeadEntries& entries) {
   HeadPlan plan = plan_of(head);
   plan.n_entries = n;
@@ -179,7 +180,7 @@ HeadPlan::Range PageTable::origin_range(int layer, int kv_head, HeadPlan::Range 
   const bool is_there = head(layer, kv_head).has_origin || has_quantised_keys(layer, kv_head);
   if (!format.has_quantised_keys(PageKind::kQuantised) || is_there) return {};
   HeadPlan::Range range = format.sliding_window > 0 ? quantised : HeadPlan::Range{kPlainEntries, n};
-  // Once any window has moved on there is no way back.
+  // truncate() cannot go back once any window has moved on.
   const bool has_left = std::any_of(layers_.begin(), layers_.end(), [&](const LayerFormat& any) {
     return any.sliding_window > 0 && last_position >= any.sliding_window;
   });
@@ -250,7 +251,7 @@ HeadPlan PageTable::plan_append_from(int layer, int kv_head, const kernels::Head
   if (format.raises(h.is_raised)) high = {};
 
   const std::vector<std::int32_t> order = in_storage_order(indices, high);
-  // Runs may be single entries: a walk from the first one for each index would be quadratic.
+  // Runs may be single entries, so walking from the first one for each index would be quadratic.
   std::vector<std::int32_t> positions(order.size()), ascending;
   ascending.reserve(order.size());
   kernels::RunCursor cursor(source);
@@ -316,7 +317,7 @@ HeadPlan PageTable::plan_cut(int layer, int kv_head, std::span<const std::int32_
   for (std::size_t page = 0; page < plan.n_pages; ++page) {
     add_cut_page(plan, format, h, page, from, entries, is_shared);
   }
-  // Entries move towards the front where no page becomes another, as in every stage of a cascade. Else they move in any
+  // If no page is replaced, as in every stage of a cascade, entries move towards the front. Else they move in any
   // order.
   const bool is_in_order = h.n_high_pages == 0 && high.empty() &&
                            std::all_of(plan.changes.begin(), plan.changes.end(), [](const PageChange& change) {
@@ -331,8 +332,8 @@ HeadPlan PageTable::plan_cut(int layer, int kv_head, std::span<const std::int32_
 HeadPlan PageTable::plan_truncate(int layer, int kv_head, std::int32_t position, const kernels::HeadEntries& entries,
                                   const IsShared& is_shared) const {
   const HeadPages& h = head(layer, kv_head);
-  std::int32_t n = 0;        // entries below
-  std::int32_t n_ahead = 0;  // of these, those before the first one that goes
+  std::int32_t n = 0;        // entries below `position`
+  std::int32_t n_ahead = 0;  // of these, entries before the first one that is dropped
   std::int32_t n_before = 0;
   for (const kernels::EntryRun& run : entries.runs) {
     const std::int32_t n_of_run = run.positions.count_below(position, run.n_entries);
@@ -341,7 +342,7 @@ HeadPlan PageTable::plan_truncate(int layer, int kv_head, std::int32_t position,
     n_before += run.n_entries;
   }
   if (n == n_ahead && (h.n_high_pages == 0 || h.page_of_entry(n) > h.n_high_pages)) return plan_shrink(h, n, entries);
-  // Whole pages of those in more bits stay so.
+  // Entries in more bits stay so as far as they fill whole pages.
   std::vector<std::int32_t> kept(static_cast<std::size_t>(n)), high;
   std::iota(kept.begin(), kept.end(), 0);
   const std::vector<std::int32_t> order = by_position(h, entries);

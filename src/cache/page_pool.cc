@@ -24,11 +24,11 @@ namespace {
 constexpr std::size_t kPageAlignment = 64;
 constexpr std::size_t kSmallestLimit = 4096;
 
-// Large enough that mapping is rare, small enough that slabs do empty.
+// Slabs are large enough that mapping is rare, and small enough that they do become empty.
 constexpr std::size_t kSlabBytes = 512 * 1024;
 
-// A device's slabs cost all that they have room for, and each costs a call that waits for the device: they grow with
-// what is there already.
+// A device's slab costs its full size, and a call that waits for the device. The size grows with the memory already
+// taken.
 constexpr std::size_t kSmallestDeviceSlab = 2 << 20, kLargestDeviceSlab = 64 << 20;
 constexpr std::size_t kDeviceSlabs = 8;
 
@@ -38,7 +38,8 @@ class Slab;
 
 }  // namespace
 
-// Lives in its slab. All but the count is guarded by the pool's mutex or does not change while there is a reference.
+// A page, which lives in its slab. Every field but the count is guarded by the pool's mutex or does not change while
+// there is a reference.
 struct Page {
   std::atomic<std::uint32_t> n_references{0};
   std::uint32_t index = 0;  // within the slab
@@ -52,17 +53,17 @@ struct Page {
 namespace {
 
 struct PageSize {
-  std::size_t bytes;   // in all
-  std::size_t beside;  // of these, in memory of their own
+  std::size_t bytes;   // total
+  std::size_t beside;  // bytes of these in separate host memory
 
-  // From page to page of a slab.
+  // Returns the distance from page to page in a slab.
   std::size_t stride() const { return beside == 0 ? bytes : round_up(bytes - beside, kPageAlignment); }
   bool operator<(const PageSize& other) const {
     return bytes != other.bytes ? bytes < other.bytes : beside < other.beside;
   }
 };
 
-// Pages of one size that lie side by side in one block. Guarded by the pool's mutex.
+// Pages of one size that lie side by side in one block. The pool's mutex guards them.
 class Slab {
  public:
   Slab(PagePool* pool, std::uint64_t id, PageSize page_size, std::size_t n_pages)
@@ -95,7 +96,8 @@ class Slab {
     return touched_.empty() ? memory_.bytes() + beside_.size() : n_touched_ * os_page_bytes();
   }
 
-  // The lowest free page: the used ones stay together, and trim finds whole pages of the operating system to give back.
+  // Returns the lowest free page: the used ones stay together, and trim finds whole pages of the operating system to
+  // give back.
   Page* take() {
     std::pop_heap(free_.begin(), free_.end(), std::greater<>());
     Page& page = pages_[free_.back()];
@@ -148,23 +150,24 @@ class Slab {
   std::vector<std::uint32_t> free_;  // indices of the free pages, a min-heap
   std::vector<std::byte> beside_;    // [n_pages][page_size.beside]
   MemoryBlock memory_;               // [n_pages][page_size.stride()]
-  // In host memory, per page of the operating system: handed out since it was last given back.
+  // Per page of the operating system, in host memory only: true if it was handed out since it was last given back.
   std::vector<bool> touched_;
   std::size_t n_touched_ = 0;
 };
 
 // The slabs of one page size, by id. Pages come from the oldest slab that has one, so that young slabs empty. A slab
-// changes maps as a node: its address stays, and nothing is allocated on release.
+// changes maps as a node: its address stays, and no memory is allocated on release.
 struct SizeClass {
   std::map<std::uint64_t, Slab> open;  // at least one free page, at least one in use
   std::map<std::uint64_t, Slab> full;
 };
 
-// Which page an id is. Chunks double and never move, so that who holds an id finds its page while others add some: an
-// id is written before it is handed out. All but page() is guarded by the pool's mutex.
+// The table from ids to pages. Its chunks double in size and never move, so that the holder of an id finds its page
+// while other threads add pages: an id's place is written before the id is handed out. The pool's mutex guards all but
+// page().
 class PageIds {
  public:
-  // Room for one id more. The only function that allocates, and a strong guarantee.
+  // Makes room for one more id. Only this function allocates; it has the strong guarantee.
   void reserve() {
     if (!free_.empty()) return;
     const std::size_t n = kFirstChunk << n_chunks_;
@@ -214,7 +217,7 @@ struct PagePool::Impl {
   PageIds ids;
   std::shared_ptr<PagePool> self;  // set while a page is in use: pages keep their pool alive
 
-  // The rest expects the mutex to be held.
+  // The functions below expect the mutex to be held.
 
   void require_room(std::size_t bytes) const {
     const std::size_t used = in_use + reserved;
@@ -225,7 +228,7 @@ struct PagePool::Impl {
                     " bytes are in use: raise the limit, lower the KV budget or shorten the prompt");
   }
 
-  // Before memory is taken from the operating system: free pages should not push the process past the limit.
+  // Called before memory is taken from the operating system, so that free pages do not push the process past the limit.
   void trim_for(std::size_t bytes) noexcept {
     if (limit != 0 && resident + reserved + bytes > limit) trim();
   }
@@ -240,7 +243,7 @@ struct PagePool::Impl {
     }
   }
 
-  // How many pages the next slab has.
+  // Returns the number of pages of the next slab.
   std::size_t slab_pages(PageSize page_size) const {
     std::size_t bytes = kSlabBytes;
     if (!memory->is_host()) {
@@ -250,7 +253,7 @@ struct PagePool::Impl {
     return std::max<std::size_t>(1, bytes / page_size.bytes);
   }
 
-  // Where a device has no room for a whole slab it may have some for less.
+  // Adds a slab. A device that has no room for a whole slab may have room for a smaller one.
   void add_slab(PagePool* pool, SizeClass& size_class, PageSize page_size) {
     const std::uint64_t id = next_slab_id++;
     for (std::size_t n = slab_pages(page_size);; n /= 2) {
@@ -348,14 +351,14 @@ void PagePool::retain(PageId id) noexcept { impl_->ids.page(id)->n_references.fe
 
 void PagePool::release(PageId id) noexcept { release(impl_->ids.page(id)); }
 
-// Release and acquire: what other threads did with the page happens before it is handed out anew, and before the last
-// holder (for whom is_shared() is false) writes to it.
+// The decrement is a release and an acquire: what other threads did with the page happens before it is handed out anew,
+// and before the last holder (for whom is_shared() is false) writes to it.
 void PagePool::release(Page* page) noexcept {
   if (page->n_references.fetch_sub(1, std::memory_order_acq_rel) == 1) page->slab->pool()->put_back(page);
 }
 
 void PagePool::put_back(Page* page) noexcept {
-  std::shared_ptr<PagePool> self;  // may be the pool's last owner: it goes after the lock
+  std::shared_ptr<PagePool> self;  // may be the pool's last owner: destroyed after the lock
   const std::lock_guard lock(impl_->mutex);
   Slab& slab = *page->slab;
   SizeClass& size_class = impl_->size_classes.find(slab.page_size())->second;
@@ -380,7 +383,7 @@ std::shared_ptr<void> PagePool::reserve(std::size_t bytes) {
     impl_->reserved += bytes;
     impl_->update_peak();
   }
-  // The handle points to something only to be true in a condition. If its allocation fails, the deleter is called.
+  // The handle is non-null only so that it is true in a condition. If its allocation fails, the deleter is called.
   return std::shared_ptr<void>(this, [pool = shared_from_this(), bytes](void*) { pool->unreserve(bytes); });
 }
 

@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-// Where the rows of a page's slot 0 lie: kPageEntries keys, and as many values. Kernels copy it as 16 bytes.
+// The addresses of a page's rows from slot 0 on: kPageEntries keys and as many values. Kernels copy it as 16 bytes.
 struct alignas(16) PageRows {
   std::byte* keys;
   std::byte* values;

@@ -46,7 +46,7 @@ kernels::EntryRun PageStore::run(const LayerFormat& layer, std::size_t head, con
 
 void PageStore::quantise_values_in_place(const LayerFormat& layer, const TablePage& page, PageKind kind,
                                          std::int32_t n) noexcept {
-  // Every part begins where it did or lower, so in ascending order each is read before it is written over.
+  // Every part begins where it did or lower, so in ascending order each is read before it is overwritten.
   const PageFormat &from = layer.of(page.kind), &to = layer.of(kind);
   std::byte value[kernels::kMaxHeadDim * sizeof(float)];
   for (std::int32_t i = 0; i < n; ++i) {
@@ -103,7 +103,7 @@ void PageStore::Transaction::require_plain_moves() const {
   };
   bool is_plain = plan_.origin_from.is_empty();
   for (const PageChange& change : plan_.changes) is_plain &= change.memory != PageChange::Memory::kFreshIfThere;
-  std::optional<PageKind> checked;  // with the source: there are more moves than kinds
+  std::optional<PageKind> checked;  // kind already compared with the source: there are more moves than kinds
   for (const EntryMove& move : plan_.moves) {
     const PageFormat& to = format_.of(move.to_kind);
     if (!is_outside(move)) {
@@ -119,8 +119,8 @@ void PageStore::Transaction::require_plain_moves() const {
               "for keys and values, or the processor");
 }
 
-// One list for the whole plan. Moves of neighbours to neighbours become one copy, though they are read from runs of one
-// entry or stand in the plan page by page.
+// Makes one list for the whole plan. Moves of neighbours to neighbours become one copy, even if they are read from runs
+// of one entry or are listed page by page.
 void PageStore::Transaction::list_copies() {
   std::size_t last_key = 0, last_value = 0;  // places in the list
   const auto add = [&](std::size_t& last, std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -134,7 +134,7 @@ void PageStore::Transaction::list_copies() {
     last = copies_.size();
     copies_.push_back({.to = to, .from = from, .bytes = bytes});
   };
-  std::size_t i = 0;  // of the change
+  std::size_t i = 0;  // index of the change
   for (const EntryMove& move : plan_.moves) {
     while (plan_.changes[i].page != static_cast<std::size_t>(move.to_page)) ++i;
     const PageChange& change = plan_.changes[i];
@@ -158,7 +158,7 @@ void PageStore::Transaction::list_copies() {
   }
 }
 
-// Those that are added come first: where they fail, the pool has not been asked for copies of those that are there.
+// Acquires added pages first: if that fails, the pool has not been asked for copies of existing ones.
 void PageStore::Transaction::acquire_fresh_pages() {
   for (const bool is_added : {true, false}) {
     for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
@@ -173,10 +173,10 @@ void PageStore::Transaction::acquire_fresh_pages() {
 
 void PageStore::Transaction::carry_out() noexcept {
   if (!store_.is_host()) {
-    // Both orders are copies of which all sources are read first.
+    // EntryMemory::copy reads all sources first, which suits both orders.
     if (!copies_.empty()) store_.memory().copy(copies_);
     take_pages(/*releases_old=*/false);
-    // Else the plan places every position on the pages that it changes.
+    // In the other order, the plan places every position on the pages that it changes.
     if (plan_.order == HeadPlan::Order::kAsListed) move_offsets();
     release_replaced();
     release_rest();
@@ -239,7 +239,7 @@ PageStore::Transaction::Rows PageStore::Transaction::rows_at(const PageFormat& f
           .value = value};
 }
 
-// Neighbours are in the same run as a rule.
+// Searches the runs only if the index is outside the last one: neighbours are usually in the same run.
 PageStore::Transaction::Rows PageStore::Transaction::outside_rows(std::int32_t index) {
   const auto begin = [&] { return source_run_ == 0 ? 0 : source_ends_[source_run_ - 1]; };
   if (index >= source_ends_[source_run_] || index < begin()) {
@@ -260,7 +260,8 @@ PageStore::Transaction::Rows PageStore::Transaction::outside_rows(std::int32_t i
 }
 
 void PageStore::Transaction::write(const Rows& from, const PageFormat& to, const PageSlot& target) noexcept {
-  // What is only moved, most of a cascade's entries, goes by sizes: a conversion works out a row's anew.
+  // Rows that are only moved, as most of a cascade's, are copied by their known sizes: a conversion computes the sizes
+  // of every row.
   if (from.key_type == to.key_type && from.key_origin == origin_of(to.key_type)) {
     std::memcpy(target.key, from.key, from.key_bytes);
   } else {

@@ -1,7 +1,8 @@
-// The pages of one sequence as bytes: rows of keys and values, and offsets of positions, by the ids that a page table
-// holds. Carries out what a PageTable plans and quantises on the way. Knows no order among pages but what it is told.
+// The pages of one sequence as bytes: rows of keys and values and offsets of positions, found by the ids that a page
+// table holds. A PageStore carries out what a PageTable plans, and quantises on the way. It knows no order of pages but
+// the plan's.
 //
-// Where the pool's memory is a device's, rows are moved by the device and quantised nowhere: a plan that converts any
+// If the pool's memory is a device's, the device moves the rows and does not quantise them: a plan that converts rows
 // is refused.
 //
 // Not thread-safe, but different threads may carry out plans of different heads.
@@ -25,7 +26,7 @@
 
 namespace winnow {
 
-// The parts of a page that belong to one entry. The rows' addresses are the pool's memory's.
+// The parts of a page that belong to one entry. The rows' addresses are in the pool's memory.
 struct PageSlot {
   std::byte* key;
   std::byte* value;
@@ -46,16 +47,16 @@ class PageStore {
 
   PageSlot slot(const PageFormat& format, PageId page, std::int32_t index) const;
   PageRef acquire(const PageFormat& format) const { return pool_->acquire(format.page_bytes(), format.offset_bytes()); }
-  // n entries of a page from a slot on. head: number among those of all layers
+  // Returns n entries of a page from a slot on. head: its number among the heads of all layers
   kernels::EntryRun run(const LayerFormat& format, std::size_t head, const TablePage& page, std::int32_t first_slot,
                         std::int32_t n) const;
 
-  // What a head's quantised keys are stored less, [key_dim] float16; null: nothing. Shared with forks.
+  // The origin [key_dim] (float16) that is subtracted from a head's quantised keys; null: none. Shared with forks.
   using Origin = std::shared_ptr<const std::vector<std::byte>>;
   const Origin& origin(std::size_t head) const { return heads_[head].origin; }
   void set_origin(std::size_t head, Origin origin) noexcept { heads_[head].origin = std::move(origin); }
 
-  // How keys of a head are quantised from here on; null: number by number.
+  // Sets the error feedback with which keys of a head are quantised from here on; null: number by number.
   void set_feedback(std::size_t head, std::shared_ptr<const kernels::CodeFeedback> feedback) noexcept {
     heads_[head].feedback = std::move(feedback);
   }
@@ -63,7 +64,7 @@ class PageStore {
   // Forgets a head's origin and feedback.
   void clear(std::size_t head) noexcept { heads_[head] = Head(); }
 
-  // Quantises values where they lie, on a page that is the head's own: what needs no memory.
+  // Quantises values in place, on a page that only this head holds. Takes no memory.
   void quantise_values_in_place(const LayerFormat& format, const TablePage& page, PageKind to, std::int32_t n) noexcept;
 
   class Transaction;
@@ -79,18 +80,18 @@ class PageStore {
   std::vector<Head> heads_;  // of all layers
 };
 
-// The carrying out of one plan.
+// A transaction that carries out one plan.
 class PageStore::Transaction {
  public:
-  // Takes everything that the plan needs: pages, and room for rows on their way. Throws Error(kOutOfMemory),
-  // std::bad_alloc and, where a device would have to convert rows, Error(kUnsupported), and nothing has changed.
-  // `table` and `plan` outlive the transaction.
-  //   source: entries from outside, in the same memory, or those that the head's origin is the mean of
+  // Takes everything that the plan needs: pages, and room for moving rows. Throws Error(kOutOfMemory), std::bad_alloc
+  // and, if a device would have to convert rows, Error(kUnsupported); no state has changed then. `table` and `plan`
+  // outlive the transaction.
+  //   source: entries from outside, in the same memory, or those whose mean becomes the head's origin
   Transaction(PageStore& store, const LayerFormat& format, std::size_t head, const HeadPages& table, HeadPlan& plan,
               const kernels::HeadEntries& source);
 
-  // Moves the bytes, ends the references to pages that go and gives the plan the ids of those that came. The table is
-  // to commit the plan at once.
+  // Moves the bytes, drops the references to pages that go and gives the plan the ids of the new ones. The table must
+  // commit the plan at once.
   void carry_out() noexcept;
 
  private:
@@ -128,11 +129,11 @@ class PageStore::Transaction {
   kernels::HeadEntries source_;
   std::vector<std::int32_t> source_ends_;  // of the source's runs
   std::size_t source_run_ = 0;
-  std::vector<PageRef> fresh_;    // [changes], empty where there are none
-  std::vector<std::byte> rows_;   // copies of all that moves
-  std::vector<ByteCopy> copies_;  // where a device moves it
+  std::vector<PageRef> fresh_;    // [changes], empty if none is fresh
+  std::vector<std::byte> rows_;   // copies of all rows that move
+  std::vector<ByteCopy> copies_;  // if a device moves the rows
   Origin origin_;
-  std::optional<KeyWriter> keys_;  // where keys are converted
+  std::optional<KeyWriter> keys_;  // if keys are converted
 };
 
 }  // namespace winnow

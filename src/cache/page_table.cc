@@ -71,7 +71,7 @@ std::size_t PageTable::bytes_beyond(const PageTable& other) const {
     for (int h = 0; h < layer(l).n_kv_head; ++h) {
       const std::vector<TablePage>&mine = head(l, h).pages, &theirs = other.head(l, h).pages;
       if (mine.empty()) continue;
-      // Pages that a window has left are gone from the front.
+      // Pages that a window has left have been removed from the front.
       std::size_t skipped = 0;
       while (layer(l).sliding_window > 0 && skipped < theirs.size() && theirs[skipped].id != mine[0].id) ++skipped;
       for (std::size_t page = 0; page < mine.size(); ++page) {

@@ -1,17 +1,16 @@
-// The page tables of one sequence (the field's block tables): which pages a head has, in which format each is, how many
-// entries lie on them and from which positions on. Integers alone: it neither sees nor takes a page's memory.
+// The page tables (block tables) of one sequence: which pages a head has, the format of each, how many entries lie on
+// them and their first positions. A table consists of integers: it neither reads nor takes a page's memory.
 //
-// Whatever changes a head is planned first: a plan is plain data (head_plan.h), planning changes nothing and may throw.
-// PageStore carries the plan out on the pages' bytes, and commit() then makes the table what the plan says.
+// Every change of a head is planned first: a plan is plain data (head_plan.h), planning changes no state and may throw.
+// PageStore carries the plan out on the pages' bytes, and commit() then changes the table accordingly.
 //
 // Entry e of a head is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are
-// full. In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with
-// them sums, depend on nothing else. Where entries are quantised, the first page of other layers holds the sinks, and
-// the n_high_pages pages that follow it hold the entries in more bits.
+// full. In a layer with a sliding window the first entry's slot is that of its position, modulo kPageEntries, so that
+// runs, and with them sums, depend only on positions. If entries are quantised, the first page of other layers holds
+// the sinks, and the n_high_pages pages that follow it hold the entries in more bits.
 //
-// The offsets of positions lie on the pages, with the rows (or beside those of a device): attention reads them there.
-// Functions that go by positions
-// are given the head's entries, as a view with one run per page, and read nothing of it but these.
+// The offsets of positions lie on the pages with the rows (outside the pages of a device), where attention reads them.
+// Functions that need positions take the head's entries, as a view with one run per page, and read only the positions.
 //
 // Not thread-safe, but different threads may plan and commit for different heads.
 #pragma once
@@ -43,27 +42,27 @@ struct HeadPages {
   std::int32_t n_entries = 0;
   std::int32_t n_skipped = 0;    // slots of the first page before the first entry
   std::size_t n_high_pages = 0;  // after the first page
-  bool is_raised = false;        // a cut stores all of the head as what follows one
-  bool has_origin = false;       // its quantised keys are stored less a common origin
+  bool is_raised = false;        // a cut stores all entries in the format of those that follow one
+  bool has_origin = false;       // its quantised keys are stored minus a common origin
 
   static std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / kPageEntries); }
-  // Pages that have n slots.
+  // Returns the number of pages that have n slots.
   static std::size_t pages_for(std::int32_t n) { return page_of(n + kPageEntries - 1); }
   std::size_t page_of_entry(std::int32_t entry) const { return page_of(n_skipped + entry); }
   std::int32_t slot_of_entry(std::int32_t entry) const { return (n_skipped + entry) % kPageEntries; }
-  // A page's slot of its first entry.
+  // Returns the slot of a page's first entry.
   std::int32_t first_slot(std::size_t page) const { return page == 0 ? n_skipped : 0; }
   std::int32_t entries_on(std::size_t page) const;
 };
 
-// Which pages other tables hold, too: these must not be written to.
+// Returns true if other tables hold the page, too: it must not be written to.
 using IsShared = std::function<bool(PageId)>;
 
-// What appended entries are stored as.
+// How appended entries are stored.
 enum class AppendedAs {
-  kIncoming,  // as they come; entries on the page that they go on with are turned back
+  kIncoming,  // as they arrive; entries on a page that they continue are turned back
   kCut,       // as a cut stores them
-  kAfterCut,  // as full pages of what follows a cut
+  kAfterCut,  // as full pages of entries that follow a cut
 };
 
 class PageTable {
@@ -72,7 +71,7 @@ class PageTable {
 
   const LayerFormat& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   std::size_t n_heads() const { return heads_.size(); }  // of all layers
-  // The number of a head among those of all layers.
+  // Returns the number of a head among those of all layers.
   std::size_t index(int layer, int kv_head) const;
   const HeadPages& head(int layer, int kv_head) const { return heads_[index(layer, kv_head)]; }
   std::span<const HeadPages> heads() const { return heads_; }
@@ -81,52 +80,58 @@ class PageTable {
   std::int64_t n_cut_entries() const;  // in layers without a window
   std::size_t bytes() const;           // of all entries
   std::size_t bytes_in_pages() const;
-  // Likewise of pages that `other`, of the same shape, does not hold at the same place.
+  // Returns the bytes in pages that `other`, of the same shape, does not hold at the same place.
   std::size_t bytes_beyond(const PageTable& other) const;
 
-  // The entries of a head, in ascending position.
+  // Returns the indices of a head's entries in ascending position.
   static std::vector<std::int32_t> by_position(const HeadPages& head, const kernels::HeadEntries& entries);
 
-  // Adds entries with these positions, which ascend but where high pages end, after the last one.
-  //   n_high_pages: of the head from then on
+  // Plans to add entries after the last one. Their positions ascend, except where high pages end.
+  //   n_high_pages: high pages of the head from then on
   HeadPlan plan_append(int layer, int kv_head, std::vector<std::int32_t> positions, AppendedAs as,
                        std::size_t n_high_pages, const kernels::HeadEntries& entries, const IsShared& is_shared) const;
 
-  // Whether n entries that come, with positions from first_position on, only fill up the last page: as in most decoding
-  // steps. Where no other table holds that page they need no plan: their offsets are written and the entries added.
+  // Returns true if n new entries, with positions from first_position on, only fill up the last page, as in most
+  // decoding steps. If no other table holds that page, they need no plan: their offsets are written and the entries
+  // added.
   bool fills_last_page(int layer, int kv_head, std::int32_t n, std::int32_t first_position) const noexcept;
   void add_to_last_page(int layer, int kv_head, std::int32_t n) noexcept { at(layer, kv_head).n_entries += n; }
 
-  // Adds copies of entries `indices` (ascending) of `source`, as a cut stores them, `high` of them in more bits: whole
-  // pages, and none of the head's first kPlainEntries. The head is empty where there are any.
+  // Plans to add copies of entries `indices` (ascending) of `source`, as a cut stores them, with the entries `high` of
+  // them in more bits. `high` fills whole pages and has none of the head's first kPlainEntries; unless it is empty, the
+  // head is empty.
   HeadPlan plan_append_from(int layer, int kv_head, const kernels::HeadEntries& source,
                             std::span<const std::int32_t> indices, std::span<const std::int32_t> high,
                             const kernels::HeadEntries& entries, const IsShared& is_shared) const;
 
-  // Keeps the entries `kept` (ascending, by position) of a head of a layer without a window, `high` as above. Pages on
-  // which nothing changes stay, those that are shared or too small for what comes are replaced.
+  // Plans to keep the entries `kept` (ascending, by position) of a head of a layer without a window, `high` as above.
+  // Unchanged pages stay; those that are shared or too small for their new entries are replaced.
   HeadPlan plan_cut(int layer, int kv_head, std::span<const std::int32_t> kept, std::span<const std::int32_t> high,
                     const kernels::HeadEntries& entries, const IsShared& is_shared) const;
 
-  // Drops the entries from a position on. Where these do not lie at the end of the head, or part its high pages, a cut.
+  // Plans to drop the entries from a position on. It is a cut if these do not lie at the end of the head or split its
+  // high pages.
   HeadPlan plan_truncate(int layer, int kv_head, std::int32_t position, const kernels::HeadEntries& entries,
                          const IsShared& is_shared) const;
 
-  // Moves a page's entries to a fresh page of a kind: the one that it has, for a page of one's own, or another.
+  // Plans to move a page's entries to a fresh page of a kind: its present kind, if the head needs a page of its own, or
+  // another.
   HeadPlan plan_convert(int layer, int kv_head, std::size_t page, PageKind kind) const;
 
-  // Full pages [first, last) of entries as they came, which are to be quantised now, from the first on: each by a plan.
+  // Full pages [first, last) of entries as they arrived, which are to be quantised now, in this order, with one plan
+  // each.
   struct PageRange {
     std::size_t first, last;
   };
   PageRange full_pages_to_quantise(int layer, int kv_head) const;
   HeadPlan plan_quantise(int layer, int kv_head, std::size_t page, const kernels::HeadEntries& entries) const;
 
-  // How many pages of a head its window has left, and forgets the entries that it has: the caller drops these pages.
+  // pages_before_window returns the number of pages of a head that its window has left, which the caller releases.
+  // slide_window forgets these pages and the entries that the window has left.
   std::size_t pages_before_window(int layer, int kv_head) const;
   void slide_window(int layer, int kv_head) noexcept;
 
-  // Takes the memory that commit needs: a strong guarantee.
+  // Takes the memory that commit needs, with the strong guarantee.
   void reserve(int layer, int kv_head, std::size_t n_pages) { grow(at(layer, kv_head).pages, n_pages); }
   void commit(int layer, int kv_head, const HeadPlan& plan) noexcept;
 
@@ -134,10 +139,10 @@ class PageTable {
   void set_kind(int layer, int kv_head, std::size_t page, PageKind kind) noexcept;
   void set_origin(int layer, int kv_head, bool has_origin) noexcept { at(layer, kv_head).has_origin = has_origin; }
   bool has_quantised_keys(int layer, int kv_head) const;
-  // From here on cuts leave values for a refit, in the layers without a window, or no longer.
+  // Sets whether cuts leave values for a refit to quantise, in the layers without a window.
   void set_awaits_refit(bool awaits) noexcept;
   bool awaits_refit() const;
-  // A layer's window is that of an old file, in other types.
+  // Sets the types of a layer's window, which was read from an old file that stored other ones.
   void set_window_types(int layer, EntryType key_type, EntryType value_type) noexcept;
 
   void clear(int layer, int kv_head) noexcept { at(layer, kv_head) = HeadPages(); }
@@ -150,8 +155,8 @@ class PageTable {
 
  private:
   HeadPages& at(int layer, int kv_head) { return heads_[index(layer, kv_head)]; }
-  // Which of n entries the head's origin is to be the mean of, `quantised` being the first that are to be quantised:
-  // none where some are already.
+  // Returns which of n entries the head's origin is to be the mean of, if `quantised` are the first ones to be
+  // quantised. Empty if the head has an origin or quantised keys already.
   HeadPlan::Range origin_range(int layer, int kv_head, HeadPlan::Range quantised, std::int32_t n,
                                std::int32_t last_position) const;
 

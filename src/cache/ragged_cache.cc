@@ -28,7 +28,7 @@ RaggedCache::RaggedCache(RaggedCache&& other) noexcept
 }
 
 RaggedCache& RaggedCache::operator=(RaggedCache&& other) noexcept {
-  RaggedCache taken(std::move(other));  // and what was here goes with it
+  RaggedCache taken(std::move(other));  // takes the previous contents along
   std::swap(shape_, taken.shape_);
   std::swap(table_, taken.table_);
   std::swap(store_, taken.store_);
@@ -229,8 +229,8 @@ void RaggedCache::slide_window(int layer, int kv_head) noexcept {
 void RaggedCache::quantise_full_pages(int layer, int kv_head) {
   const auto [first, last] = table_.full_pages_to_quantise(layer, kv_head);
   if (first == last) return;
-  // From the first on: where memory ends, those that stay as they came are the last ones, which the next time begins
-  // with.
+  // Pages are quantised from the first on: if memory runs out, the last ones stay as they arrived, and the next call
+  // begins with them.
   has_memory_for([&, first = first, last = last] {
     for (std::size_t page = first; page < last; ++page) {
       const kernels::HeadEntries own = entries(layer, kv_head);
@@ -300,7 +300,7 @@ void RaggedCache::quantise_values(int layer, int kv_head, std::size_t page) {
   if (is_high || own.kind == PageKind::kAwaitingRefit) {
     const PageKind kind = is_high ? PageKind::kHigh : PageKind::kQuantised;
     if (has_memory_for([&] { apply(layer, kv_head, table_.plan_convert(layer, kv_head, page, kind), {}); })) return;
-    // The page is this cut's own.
+    // The page belongs to this cut alone.
     store_.quantise_values_in_place(table_.layer(layer), own, kind, head(layer, kv_head).entries_on(page));
     table_.set_kind(layer, kv_head, page, kind);
     note_change(layer, kv_head, page);

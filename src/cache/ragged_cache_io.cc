@@ -1,5 +1,6 @@
-// RaggedCache::write and restore. The file's integrity (magic, checksum) is the caller's; here every number is checked
-// before it is used, and memory is taken only as fast as data arrives: an absurd count ends at the end of the data.
+// RaggedCache::write and restore. The file's integrity (magic, checksum) is the caller's; these functions check every
+// number before it is used and take memory only as fast as data arrives, so that an absurd count fails at the end of
+// the data.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -37,7 +38,7 @@ std::string describe(const LayerNumbers& layer) {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
-// How a page is stored, as a file has it.
+// The kinds of stored pages, as a file numbers them.
 enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredHigh, kStoredLater, kStoredOrigin };
 
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
@@ -69,7 +70,7 @@ void RaggedCache::write(std::ostream& out, int layer) const {
   const LayerNumbers numbers = numbers_of(shape_.layer(layer), has_heads ? quantised.key_type : shape_.key_type,
                                           has_heads ? quantised.value_type : shape_.value_type);
   write_bytes(out, numbers.data(), sizeof(numbers));
-  std::vector<std::byte> rows;  // a page's, where they are a device's
+  std::vector<std::byte> rows;  // a page's rows, if they are on a device
   for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
     const HeadPages& h = head(layer, kv_head);
     write_bytes(out, &h.n_entries, sizeof(h.n_entries));
@@ -114,7 +115,7 @@ void RaggedCache::restore(std::istream& in, int layer) {
     const LayerNumbers expected = sizes.n_kv_head > 0
                                       ? numbers_of(sizes, shape_.key_type_of(layer), shape_.value_type_of(layer))
                                       : numbers_of(sizes, shape_.key_type, shape_.value_type);
-    // Before version 7 of session files windows had the types of what a cut keeps.
+    // Session files before version 7 stored windows in the types of the entries that a cut keeps.
     const bool is_old_window =
         shape_.holds_later(layer) && found == numbers_of(sizes, shape_.key_type, shape_.value_type);
     if (is_old_window) {
@@ -140,8 +141,8 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
   read_bytes(in, &count, sizeof(count));
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
 
-  // A page is acquired when its positions have been read and its rows come.
-  std::vector<std::byte> rows;  // where they go to a device
+  // A page is acquired after its positions have been read and before its rows are.
+  std::vector<std::byte> rows;  // on their way to a device
   std::int32_t last_position = -1, last_high = -1;
   while (h.n_entries < count) {
     std::int32_t numbers[2];
@@ -160,13 +161,13 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
         numbers[1] > kStoredLater || (is_later && (format.after_cut != PageKind::kAfterCut || page == 0))) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
-    // Those in more bits are full and follow the first page.
+    // Pages in more bits are full and follow the first page.
     if (is_high && (!shape_.high || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     std::int32_t positions[kPageEntries];
     read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
-    // Both kinds begin behind the first page's.
+    // Positions of both kinds begin after the first page's.
     std::int32_t& last = is_high ? last_high : last_position;
     for (std::int32_t i = 0; i < n; ++i) {
       if (positions[i] <= last) {

@@ -1,4 +1,4 @@
-// Memory that a cache can do without: where there is none, entries stay as they are until the next time.
+// Memory that a cache can do without: if there is none, entries stay as they are until the next attempt.
 #pragma once
 
 #include <new>
@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-// Runs what takes such memory; returns whether there was any.
+// Runs `body`, which takes such memory. Returns false if there was none.
 template <typename Body>
 bool has_memory_for(const Body& body) {
   try {

@@ -12,7 +12,7 @@ std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64;
 
 }  // namespace
 
-// Blocks that take turns come first, then one for each layer that is shared.
+// The blocks that layers take in turn come first, then one block for each shared layer.
 std::vector<StagingBuffer::Layout> StagingBuffer::layouts(const CacheShape& shape, std::int32_t n_tokens,
                                                           int n_together) {
   std::vector<Layout> all;

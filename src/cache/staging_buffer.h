@@ -1,7 +1,7 @@
-// The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. Or of several that
-// follow each other, where rows go through these before the next rows do. Only layers whose entries later ones attend
-// to (LayerShape::is_shared) have memory of their own, until the end. Rows lie in the pool's memory, which may be a
-// device's: then their addresses are not the processor's to follow.
+// A buffer of the full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. It can
+// also hold several consecutive layers, if rows go through all of them before the next rows do. Only layers whose
+// entries later layers attend to (LayerShape::is_shared) have memory of their own, until the end. Rows lie in the
+// pool's memory, which may be a device's: then the processor must not follow their addresses.
 //
 // Different threads may write different rows; not thread-safe otherwise.
 #pragma once
@@ -17,38 +17,37 @@ namespace winnow {
 
 class StagingBuffer final : public EntrySink {
  public:
-  // Room for n_tokens (at least 1) tokens with the positions first_position, ... in n_together layers at a time;
+  // Takes room for n_tokens (at least 1) tokens with the positions first_position, ... in n_together layers at a time;
   // counted in the pool's statistics and limit, returned to the pool's memory at the end. Throws Error(kOutOfMemory).
   StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                 const std::shared_ptr<PagePool>& pool, int n_together = 1);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // What one for n_tokens tokens takes: the largest layer's, or those of so many together, and that of all that are
-  // shared.
+  // Returns the bytes of a buffer for n_tokens tokens: those of the largest layer, or of n_together layers, and of all
+  // layers that are shared.
   static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens, int n_together = 1);
-  // How many of n_layers layers, one at least, go together within so many bytes.
+  // Returns how many of n_layers layers (at least one) can be held together within so many bytes.
   static int layers_within(std::size_t bytes, const CacheShape& shape, std::int32_t n_tokens, int n_layers);
 
-  // From here on the buffer is this layer's; what it holds of the one n_together before it is lost, unless that is
-  // shared.
+  // Makes the buffer this layer's; the entries of the layer n_together before it are lost, unless that is shared.
   void begin_layer(int layer);
-  // Nobody reads this layer any more: gives its memory back where no later one takes it.
+  // Declares that this layer is not read any more: frees its memory if no later layer takes it.
   void end_layer(int layer);
 
   const CacheShape& shape() const override { return shape_; }
-  // begin_layer, and heads that end with these rows.
+  // Calls begin_layer and makes the heads end with these rows.
   void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
   Head head(int kv_head) const override;
-  // Pages that lie one after the other; the last one may be partial.
+  // Returns pages that lie one after the other; the last one may be partial.
   HeadRows head_rows(int kv_head) const override;
 
-  // The first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
+  // Returns the first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
   kernels::EntryRun run(int kv_head, std::int32_t n_tokens) const;
 
   std::byte* key_row(int kv_head, std::int32_t token) override;
   std::byte* value_row(int kv_head, std::int32_t token) override;
-  std::size_t bytes() const { return bytes_; }  // when it is made
+  std::size_t bytes() const { return bytes_; }  // at construction
 
  private:
   // A layer's part of a block, which layers take in turn.
@@ -56,11 +55,11 @@ class StagingBuffer final : public EntrySink {
     std::size_t block, values_at, end;
   };
   struct Block {
-    int last_layer = 0;                           // that takes it
+    int last_layer = 0;                           // the last layer that uses the block
     std::shared_ptr<void> reservation = nullptr;  // outlives the memory that it counts
     MemoryBlock memory = {};                      // a layer's two arrays below
   };
-  // Of every layer.
+  // Returns the layout of every layer.
   static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens, int n_together);
   std::size_t row(int kv_head, std::int32_t token) const;
 
@@ -70,7 +69,7 @@ class StagingBuffer final : public EntrySink {
   std::int32_t first_position_;
   int layer_ = 0;
   std::int32_t n_before_ = 0;            // entries before the present rows
-  std::vector<kernels::EntryRun> runs_;  // [n_kv_head] of the layer, up to and with the present rows
+  std::vector<kernels::EntryRun> runs_;  // [n_kv_head] of the layer, up to and including the present rows
   std::size_t key_bytes_ = 0;            // of a row
   std::size_t value_bytes_ = 0;          // of a row
   std::size_t bytes_;

@@ -8,7 +8,7 @@
 namespace winnow::charts {
 namespace {
 
-// 1, 2 or 5 times a power of ten, at least `step`.
+// Returns the least of 1, 2, 5 and 10 times a power of ten that is at least `step`.
 double round_step(double step) {
   const double power = std::pow(10, std::floor(std::log10(step)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -25,7 +25,7 @@ std::vector<double> linear_ticks(double low, double high, int n_ticks) {
   return ticks;
 }
 
-// 1, 2 and 5 in every decade; only the powers of ten over more than three decades.
+// Returns 1, 2 and 5 times every power of ten; only the powers of ten over more than three decades.
 std::vector<double> logarithmic_ticks(double low, double high) {
   std::vector<double> all;
   const bool is_wide = std::log10(high / low) > 3;
@@ -34,7 +34,7 @@ std::vector<double> logarithmic_ticks(double low, double high) {
       if (factor == 1 || !is_wide) all.push_back(factor * std::pow(10, decade));
     }
   }
-  // From the last tick at or below the range to the first at or above it.
+  // Ticks go from the last one at or below the range to the first at or above it.
   auto first = std::upper_bound(all.begin(), all.end(), low * 1.0001);
   if (first != all.begin()) --first;
   auto last = std::lower_bound(first, all.end(), high * 0.9999);

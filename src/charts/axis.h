@@ -1,4 +1,4 @@
-// From values to places on a chart, and where its ticks are.
+// Maps values to positions on a chart, and chooses its ticks.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ struct Axis {
   Scale scale = Scale::kLinear;
   bool is_percent = false;         // values are shares: shown times 100, with a percent sign
   bool includes_zero = false;      // linear only
-  std::vector<double> ticks = {};  // none: chosen
+  std::vector<double> ticks = {};  // empty: chosen
 };
 
-// A range of values on a range of pixels. Logarithmic axes take positive values only.
+// A map from a range of values to a range of pixels. Logarithmic axes take positive values only.
 class AxisMap {
  public:
-  // Widened to whole ticks unless the axis names its own. `low` <= `high`.
+  // Widens the range to whole ticks unless the axis names its own. `low` <= `high`.
   AxisMap(const Axis& axis, double low, double high, double pixel_low, double pixel_high, int n_ticks);
 
   double pixel(double value) const;

@@ -1,4 +1,4 @@
-// Charts as SVG text: complete files, and parts of an HTML page. Deterministic: the same data, the same bytes.
+// Charts as SVG text: complete files, and parts of an HTML page. The same data always gives the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace winnow::charts {
 
-// Widths of charts that stand alone on a wide screen; and of those on a phone, or side by side.
+// Widths of charts that stand alone on a wide screen, and of charts on a phone or side by side.
 inline constexpr double kWide = 900, kNarrow = 420;
 
 struct Point {
   double x = 0, y = 0;
   std::optional<double> low, high;  // an interval of y
-  std::string note = {};            // for the tooltip, beside the values
+  std::string note = {};            // end of the tooltip, after the values
 };
 
 struct Series {
   std::string name;
   std::vector<Point> points;        // ascending x; points with a NaN are left out
-  std::optional<std::size_t> look;  // colour, dash and marker; none: its place in the chart
+  std::optional<std::size_t> look;  // colour, dash and marker; not set: its place in the chart
 };
 
 // A level to compare with, drawn dashed across the whole chart.
@@ -31,14 +31,15 @@ struct Level {
   double y = 0;
 };
 
-// Lines with markers. The names stand beside the ends of the lines, or where the chart is narrow below the plot, in
-// both from the highest line to the lowest. Intervals are drawn for a few lines only: those of many hide each other.
+// A chart of lines with markers. The names stand next to the ends of the lines, or below the plot if the chart is
+// narrow, in both from the highest line to the lowest. Intervals are drawn for a few lines only: those of many hide
+// each other.
 struct LineChart {
   std::string title;
   Axis x, y;
   std::vector<Series> series;
   std::vector<Level> levels = {};
-  double width = 640, height = 360;  // more names than have room make it higher
+  double width = 640, height = 360;  // grows if there are more names than fit
 };
 std::string to_svg(const LineChart& chart);
 
@@ -46,27 +47,27 @@ struct Bar {
   std::string name;
   double value = 0;
   std::optional<double> low, high;
-  std::size_t colour = 0;  // of svg.h's series
+  std::size_t colour = 0;  // index of a series' colour, see svg.h
 };
 
-// Horizontal bars from zero, in the order given.
+// A chart of horizontal bars from zero, in the order given.
 struct BarChart {
   std::string title;
   Axis value;  // linear
   std::vector<Bar> bars;
-  double width = 640;  // the height follows from the bars
+  double width = 640;  // the height follows from the number of bars
 };
 std::string to_svg(const BarChart& chart);
 
-// Cells coloured from `low` to `high`, light to dark. Empty cells are grey.
+// A grid of cells coloured from `low` to `high`, light to dark. Empty cells are grey.
 struct HeatMap {
   std::string title;
   std::string x_label, y_label;
   std::vector<std::string> columns, rows;
   std::vector<std::vector<std::optional<double>>> cells;  // [row][column]
   double low = 0, high = 1;
-  int decimals = 0;           // of the numbers in the cells
-  bool shows_numbers = true;  // where cells are wide enough
+  int decimals = 0;           // decimals of the numbers in the cells
+  bool shows_numbers = true;  // in cells that are wide enough
   double width = 640;
 };
 std::string to_svg(const HeatMap& chart);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTop = 34, kBottom = 44, kRight = 16;
 
-// From ColorBrewer's YlGnBu, whose lightness falls evenly: it survives grey printing and colour blindness.
+// ColorBrewer's YlGnBu. Its lightness falls evenly, so it survives grey printing and colour blindness.
 constexpr std::array<std::array<int, 3>, 6> kRamp = {
     {{255, 255, 217}, {199, 233, 180}, {127, 205, 187}, {65, 182, 196}, {34, 94, 168}, {8, 29, 88}}};
 

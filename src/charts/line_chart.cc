@@ -10,11 +10,11 @@ namespace {
 
 constexpr double kTop = 34, kBottom = 48, kRight = 16, kLeft = 64;
 constexpr double kNameRow = 16;
-constexpr double kSample = 28;             // of a line, before its name
-constexpr double kMargin = 20;             // of the data inside the axes
-constexpr double kLeader = 26;             // from the plot to the names beside it
-constexpr double kNamesBeside = 560;       // width from which there is room for them
-constexpr std::size_t kMostIntervals = 6;  // lines that are drawn with theirs
+constexpr double kSample = 28;             // length of the line before its name in a legend
+constexpr double kMargin = 20;             // distance of the data from the ends of the x axis
+constexpr double kLeader = 26;             // distance from the plot to the names next to it
+constexpr double kNamesBeside = 560;       // width from which names fit next to the plot
+constexpr std::size_t kMostIntervals = 6;  // most lines that are drawn with intervals
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -29,7 +29,7 @@ bool can_be_drawn(double value, const Axis& axis) {
   return std::isfinite(value) && (axis.scale == Scale::kLinear || value > 0);
 }
 
-// What can be drawn of the series that have something.
+// Returns the points that can be drawn, of the series that have any.
 std::vector<Series> drawable(const LineChart& chart) {
   std::vector<Series> all;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
@@ -51,7 +51,7 @@ std::string tooltip(const Series& series, const Point& point, const AxisMap& x, 
   return text;
 }
 
-// A piece of the line with its marker, and the name.
+// Returns a piece of the line with its marker, and the name.
 std::string legend_entry(const Series& series, double x, double y, double width) {
   return "<path d=\"M" + number(x) + " " + number(y) + "h" + number(kSample - 6) +
          "\" style=\"stroke:" + series_colour(*series.look) +
@@ -60,8 +60,8 @@ std::string legend_entry(const Series& series, double x, double y, double width)
          svg_fitted_text(x + kSample, y + 4, series.name, width - kSample);
 }
 
-// Places for labels around `wanted`, ascending like these, at least a row apart, from `top` on and where they have room
-// to `bottom`.
+// Returns places for labels around `wanted`, ascending like these, at least a row apart, from `top` on, and up to
+// `bottom` if there is room.
 std::vector<double> spread(std::vector<double> wanted, double top, double bottom) {
   double free_to = bottom;
   for (std::size_t i = wanted.size(); i-- > 0; free_to = wanted[i] - kNameRow) wanted[i] = std::min(wanted[i], free_to);
@@ -73,7 +73,8 @@ std::vector<double> spread(std::vector<double> wanted, double top, double bottom
   return wanted;
 }
 
-// `shift`: pixels to the right, so that intervals at the same place do not cover each other.
+// Returns a line with its markers, `shift` pixels to the right so that intervals at the same place do not cover each
+// other.
 std::string drawn(const Series& series, const AxisMap& x, const AxisMap& y, double shift, bool with_intervals) {
   const std::string colour = series_colour(*series.look);
   std::string path, svg;
@@ -94,11 +95,11 @@ std::string drawn(const Series& series, const AxisMap& x, const AxisMap& y, doub
   return svg;
 }
 
-// Where the parts of a chart are.
+// The positions of the parts of a chart.
 struct Layout {
-  double name_width = 0;  // of an entry of the legend
+  double name_width = 0;  // width of an entry of the legend
   std::size_t n_columns = 0;
-  double top = 0, bottom = 0, right = 0;  // of the plot
+  double top = 0, bottom = 0, right = 0;  // edges of the plot
   double height = 0;
 
   Layout(const LineChart& chart, const std::vector<Series>& series, double title_height) {
@@ -151,7 +152,7 @@ std::string drawn_axes(const LineChart& chart, const Layout& at, const AxisMap& 
 
 std::string drawn_levels(const LineChart& chart, const Layout& at, const AxisMap& y) {
   std::string svg;
-  double free_to = at.bottom + kNameRow;  // names that would touch the one below go up
+  double free_to = at.bottom + kNameRow;  // names that would touch the one below move up
   std::vector<Level> levels = chart.levels;
   std::stable_sort(levels.begin(), levels.end(),
                    [&](const Level& a, const Level& b) { return y.pixel(a.y) > y.pixel(b.y); });
@@ -197,7 +198,7 @@ std::string to_svg(const LineChart& chart) {
   const AxisMap y(chart.y, y_range.low, y_range.high, at.bottom, at.top, 6);
   svg += drawn_axes(chart, at, x, y) + drawn_levels(chart, at, y);
 
-  // From the line that ends highest to the lowest.
+  // Series are drawn from the line that ends highest to the lowest.
   const auto end_of = [&](const Series& series) { return y.pixel(series.points.back().y); };
   std::stable_sort(all.begin(), all.end(), [&](const Series& a, const Series& b) { return end_of(a) < end_of(b); });
   std::vector<double> places;

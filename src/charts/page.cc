@@ -134,7 +134,7 @@ void Page::table(const std::vector<std::string>& titles, const std::vector<std::
 }
 
 void Page::data(const std::string& id, std::string_view json) {
-  // "</script>" inside a string would end the element: JSON may write "<" as an escape.
+  // "</script>" inside a string would end the element, so "<" is written as a JSON escape.
   std::string safe;
   for (const char c : json) {
     if (c == '<') {

@@ -47,7 +47,7 @@ std::string escaped(std::string_view text) {
         out += "&#39;";
         break;
       default:
-        // XML allows no other control characters, not even escaped.
+        // XML allows no other control characters, not even escaped, so they become spaces.
         out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' && c != '\r' ? ' ' : c;
     }
   }
@@ -117,7 +117,7 @@ std::string fitted(std::string_view text, double font_size, double width) {
   const auto is_inside = [&](std::size_t i) {
     return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
   };
-  // Ever less of the middle stays: `begin` bytes before it, the rest from `end` on.
+  // The part that is left out grows in the middle: `begin` bytes stay before it, and the rest from `end` on.
   std::size_t begin = text.size() / 2, end = begin;
   for (bool at_front = true; begin > 0 || end < text.size(); at_front = !at_front) {
     if ((at_front && begin > 0) || end == text.size()) {

@@ -52,7 +52,8 @@ std::vector<std::string> split_methods(const std::vector<std::string>& pieces) {
 
 namespace {
 
-// Tokens [offset, offset + n) of the text, all that are left if n is not given; and what follows them.
+// The tokens [offset, offset + n) of the text, and those after them. Without n the context is all that is left but the
+// continuation.
 struct Passage {
   std::span<const Token> context, rest;
 };
@@ -71,7 +72,7 @@ Passage find_passage(std::span<const Token> tokens, const AnalysisFlags& flags, 
   return {tokens.subspan(offset, n), tokens.subspan(offset + n)};
 }
 
-// What of the text can be needed, and a little more, by which a text that is too long is known.
+// Returns as much of the text as can be needed, and a little more, which shows that a text is too long.
 std::string read_text(const Model& model, const AnalysisFlags& flags, PromptSource& source) {
   const std::int64_t n_context = flags.n_tokens.value_or(model.info().n_ctx_train);
   return source.read_beginning(model, flags.offset + n_context + flags.n_continuation);

@@ -17,7 +17,7 @@ struct AnalysisFlags {
   std::optional<std::string> question;
   bool no_chat = false;
   int offset = 0;               // tokens of the text that are left out before the context
-  std::optional<int> n_tokens;  // of the context
+  std::optional<int> n_tokens;  // tokens of the context; not set: all but the continuation
   int n_continuation = 64;
   std::vector<std::string> methods = {"snapkv", "ada-snapkv", "critical-ada-snapkv", "cake", "lava"};
   std::vector<std::string> budgets = {"20%"};
@@ -25,10 +25,11 @@ struct AnalysisFlags {
 
 void add_analysis_flags(CommandLine& line, AnalysisFlags& flags);
 
-// "a,b:x=1,y=2,c" to methods: what has a value and no colon before it belongs to the method before.
+// Splits "a,b:x=1,y=2,c" into methods: a piece that has a value and no colon before it belongs to the method before.
 std::vector<std::string> split_methods(const std::vector<std::string>& pieces);
 
-// Loads the model and analyses. Nothing after Ctrl-C, and the standard error says so. Throws Error and UsageError.
+// Loads the model and analyses the text. Returns nullopt after Ctrl-C, with a message on the standard error. Throws
+// Error and UsageError.
 std::optional<Analysis> run_analysis(const AnalysisFlags& flags);
 
 }  // namespace winnow::cli

@@ -30,7 +30,7 @@ double mean(const std::vector<double>& values) {
          static_cast<double>(std::max<std::size_t>(values.size(), 1));
 }
 
-// Means over layers, or over layers and heads.
+// Returns the mean of `value` over the layers.
 template <typename Value>
 double layer_mean(const CutOutcome& cut, const Value& value) {
   double sum = 0;
@@ -38,7 +38,7 @@ double layer_mean(const CutOutcome& cut, const Value& value) {
   return sum / static_cast<double>(cut.layers.size());
 }
 
-// The largest loss as a part of its bound, over layers and heads: how tight the bound is.
+// Returns the largest loss as a share of its bound, over layers and heads, which shows how tight the bound is.
 double closest(const CutOutcome& cut, const std::vector<double> LayerLosses::*bound) {
   double largest = 0;
   for (const LayerOutcome& layer : cut.layers) {
@@ -58,7 +58,8 @@ double closest(const CutOutcome& cut, const double LayerLosses::*bound) {
   return largest;
 }
 
-// Part of the query heads whose output changes less than under the first method with the same budget (CriticalKV).
+// Returns the percentage of the query heads whose output changes less than under the first method with the same budget
+// (CriticalKV).
 std::string heads_below_first(const Analysis& analysis, const CutOutcome& cut) {
   for (const CutOutcome& first : analysis.cuts) {
     if (first.budget != cut.budget) continue;
@@ -73,7 +74,7 @@ std::string heads_below_first(const Analysis& analysis, const CutOutcome& cut) {
   return "-";
 }
 
-// A line for each cut that stores heads in more bits than the method says; nothing where none does.
+// Returns a line for each cut that stores heads in more bits than the method says; "" if none does.
 std::string raised_heads(const Analysis& analysis) {
   std::string lines;
   for (const CutOutcome& cut : analysis.cuts) {

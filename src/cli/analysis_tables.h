@@ -7,7 +7,7 @@
 
 namespace winnow::cli {
 
-// With `layers` also the tables of layers: attention, and entries kept by each cut.
+// Returns the tables; with `layers` also those of the layers: attention, and entries kept by each cut.
 std::string analysis_tables(const Analysis& analysis, bool layers);
 
 }  // namespace winnow::cli

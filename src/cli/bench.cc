@@ -83,7 +83,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   return line.parse(arguments);
 }
 
-// The name of the card; nothing for the processor. Listing loads the plugin, which computing on it does, too.
+// Returns the name of the card, "" for the processor. Listing the devices loads the plugin, as computing on one does.
 std::string name_of_device(const std::string& id) {
   if (id == "cpu") return "";
   for (const device::DeviceInfo& device : device::list_devices()) {
@@ -121,7 +121,7 @@ std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
   return setups;
 }
 
-// The same tokens in every run: not text, but speed does not depend on it.
+// Random tokens, the same in every run. They are not text, but speed does not depend on that.
 class RandomTokens {
  public:
   explicit RandomTokens(int n_vocab) : choose_(0, n_vocab - 1) {}
@@ -150,7 +150,7 @@ struct Test {
   int n_prompt, n_gen, n_depth, n_parallel;
 };
 
-// Over ranks sequences take turns in groups, as those of a server do.
+// Generates with groups of sequences that take turns over the ranks, as those of a server do.
 void generate_in_turn(Engine& engine, std::span<Session* const> sessions, int n_gen, RandomTokens& tokens) {
   const std::size_t n_groups = std::min(sessions.size(), static_cast<std::size_t>(n_steps_at_once(engine)));
   const std::size_t size = (sessions.size() + n_groups - 1) / n_groups;
@@ -166,7 +166,7 @@ void generate_in_turn(Engine& engine, std::span<Session* const> sessions, int n_
   for (; n_started > 0; --n_started) finish_step(engine);
 }
 
-// One sequence prefills, or all of them generate.
+// Prefills one sequence, or generates with all of them.
 void run_once(Engine& engine, std::span<Session* const> sessions, const Test& test, RandomTokens& tokens) {
   if (test.n_prompt > 0) sessions.front()->prefill(tokens.next(test.n_prompt));
   if (ranks() != nullptr) return generate_in_turn(engine, sessions, test.n_gen, tokens);
@@ -187,7 +187,7 @@ void measure(Engine& engine, const SessionOptions& options, const Test& test, in
     for (int i = 0; i < test.n_parallel; ++i) sessions.push_back(engine.open(options));
     return sessions;
   };
-  // As llama-bench warms up: the whole prompt, or one token.
+  // llama-bench warms up in the same way: with the whole prompt, or one token.
   {
     std::vector<Session> sessions = open_all();
     Test warm_up = test;
@@ -199,7 +199,7 @@ void measure(Engine& engine, const SessionOptions& options, const Test& test, in
   row.test_time = utc_now();
   std::vector<Session> base = open_all();
   if (test.n_depth > 0) {
-    // Chunked prefill is of one sequence at a time; each has pages of its own either way.
+    // Chunked prefill takes one sequence at a time; each has its own pages either way.
     const std::vector<Token> depth = tokens.next(test.n_depth);
     if (options.prefill_chunk == 0) {
       engine.prefill(pointers_to(base), depth);
@@ -263,7 +263,7 @@ int bench_command(const Arguments& arguments) {
   for (const std::string& name : flags.key_types) key_types.push_back(parse_key_type(name));
   for (const std::string& name : flags.value_types) value_types.push_back(parse_value_type(name));
   EngineOptions engine_settings = engine_options(flags.model);
-  engine_settings.is_led = false;  // engines come and go: all ranks make all calls
+  engine_settings.is_led = false;  // engines are made and destroyed, so all ranks make all calls
   const std::string path = model_path(flags.model);
   const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
 
@@ -274,7 +274,7 @@ int bench_command(const Arguments& arguments) {
     options.eviction = setup.eviction;
     options.budget = setup.budget;
     if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
-    // Speed is asked for, not sense: the trained context is no limit.
+    // This measures speed, so the trained context is no limit.
     options.n_ctx = std::max(model->info().n_ctx_train, test.n_prompt + test.n_gen + test.n_depth);
     return options;
   };
@@ -299,7 +299,7 @@ int bench_command(const Arguments& arguments) {
   };
   const std::string device_name = name_of_device(engine_settings.device);
   if (!print(format->begin())) return 0;
-  // False: nobody reads any more.
+  // Returns false if the output is no longer read.
   const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {
     for (const EvictionSetup& setup : setups) {
       for (const Test& test : tests) {

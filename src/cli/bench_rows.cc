@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// llama-bench's keys in its order, then ours.
+// Returns llama-bench's keys in its order, then winnow's own.
 Json row_json(const BenchRow& row) {
   std::vector<double> samples_ns(row.samples_ns.begin(), row.samples_ns.end());
   const std::vector<double> samples_ts = row.samples_ts();
@@ -99,7 +99,8 @@ class CsvFormat : public BenchFormat {
   bool first_ = true;
 };
 
-// Columns have fixed widths, as rows are shown when they are measured; a longer cell only spoils the alignment.
+// Columns have fixed widths, because rows are shown as soon as they are measured; a longer cell only spoils the
+// alignment.
 class MarkdownFormat : public BenchFormat {
  public:
   std::string begin() override {

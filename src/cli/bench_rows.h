@@ -21,7 +21,7 @@ struct BenchRow {
   int n_parallel = 1;                         // sequences that generate at once
   std::string method, budget;                 // text forms; budget "" for the full cache
   std::string test_time = {};                 // ISO 8601, UTC
-  std::vector<std::int64_t> samples_ns = {};  // one a repetition
+  std::vector<std::int64_t> samples_ns = {};  // one per repetition
   double prefill_s = 0, evict_s = 0;          // of the last repetition, or of the depth; evict is a part of prefill
   std::int64_t entries_full = 0, entries_kept = 0;
   std::size_t bytes_kept = 0;  // entries, without page rounding
@@ -39,7 +39,7 @@ struct MeanAndDeviation {
 };
 MeanAndDeviation mean_and_deviation(const std::vector<double>& values);
 
-// Text for the standard output: before the first row, for each row (as soon as it is measured), after the last.
+// A format of the standard output: text before the first row, for each row (as soon as it is measured), after the last.
 class BenchFormat {
  public:
   virtual ~BenchFormat() = default;
@@ -48,7 +48,7 @@ class BenchFormat {
   virtual std::string end() { return ""; }
 };
 
-// "md", "json" or "csv"; throws UsageError.
+// Returns the format "md", "json" or "csv"; throws UsageError for another name.
 std::unique_ptr<BenchFormat> make_bench_format(const std::string& name);
 
 }  // namespace winnow::cli

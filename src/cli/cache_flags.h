@@ -26,26 +26,27 @@ struct CacheFlags {
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type);
 void add_cache_flags(CommandLine& line, CacheFlags& flags);
 
-// Values of flags. Throw UsageError; parse_method also Error for a file that an option names.
+// Parse the values of flags. They throw UsageError; parse_method also throws Error for a file that an option names.
 EntryType parse_key_type(const std::string& name);    // of -ctk
 EntryType parse_value_type(const std::string& name);  // of -ctv
 EvictionOptions parse_method(const std::string& flag, const std::string& text);
 Budget parse_budget(const std::string& flag, const std::string& text);
 
-// Lists of them, in which none may be there twice, however it is written.
+// Parse lists of these, in which none may occur twice, however it is written.
 std::vector<EvictionOptions> parse_methods(const std::string& flag, const std::vector<std::string>& texts);
 std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std::string>& texts);
 
-// Throws Error or UsageError for what contradicts itself or has no effect, before any model is loaded.
+// Returns the session's options. Throws Error or UsageError for flags that contradict each other or have no effect,
+// before any model is loaded.
 SessionOptions session_options(const CacheFlags& flags);
 
-// The error of a method that evicts and got no budget.
+// Returns the error for a method that evicts and has no budget.
 UsageError missing_budget(const std::string& method);
 
-// What to say of a -c beyond what the model was trained on; nothing for any other.
+// Returns a warning about a -c beyond the length that the model was trained on; nullopt for any other.
 std::optional<std::string> context_warning(const ModelInfo& model, int n_ctx);
 
-// The same as a line on the standard error.
+// Prints the same as a line on the standard error.
 void warn_about_context(const ModelInfo& model, int n_ctx);
 
 }  // namespace winnow::cli

@@ -102,7 +102,7 @@ std::vector<std::string> read_texts(const CalibrateFlags& flags) {
                                         ", is not there: give a text with -f FILE");
 }
 
-// The day, UTC; SOURCE_DATE_EPOCH sets it as it does for other tools.
+// Returns the day in UTC; SOURCE_DATE_EPOCH sets it as it does for other tools.
 std::string today() {
   std::time_t now = std::time(nullptr);
   if (const char* given = std::getenv("SOURCE_DATE_EPOCH"); given != nullptr && *given != '\0') {
@@ -141,7 +141,7 @@ int calibrate_command(const Arguments& arguments) {
   if (!parse_flags(arguments, flags)) return 0;
 
   EvictionOptions method = value_of("--scorer", [&] { return choose_scorer(flags.scorer); });
-  const OutputFile probe(flags.output);  // before the work is done
+  const OutputFile probe(flags.output);  // checks the path before the work is done
   const std::vector<std::string> texts = read_texts(flags);
   const std::vector<std::string> questions = flags.questions ? read_questions(*flags.questions) : generic_questions();
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
@@ -162,7 +162,7 @@ int calibrate_command(const Arguments& arguments) {
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   try {
     ProgressBar bar("calibrate");
-    constexpr double kSteps = 1000;  // of a sample
+    constexpr double kSteps = 1000;  // steps of a sample
     while (calibration.n_done() < n_samples) {
       const int n_new = calibration.n_done() - n_before;
       calibration.step([&](double part) {

@@ -80,7 +80,7 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   return line.parse(arguments);
 }
 
-// What a line that begins with / asks for. False: leave.
+// Runs a command, which is a line that begins with /. Returns false to leave.
 bool do_command(const std::string& line, Conversation& conversation, const Interrupt& interrupt) {
   const std::size_t space = line.find(' ');
   const std::string name = line.substr(0, space);
@@ -114,7 +114,7 @@ bool do_command(const std::string& line, Conversation& conversation, const Inter
   return true;
 }
 
-// False: leave.
+// Handles a line. Returns false to leave.
 bool do_turn(const std::string& line, Conversation& conversation, const Interrupt& interrupt, bool verbose) {
   if (line.starts_with('/')) return do_command(line, conversation, interrupt);
   const FinishReason stop = conversation.say(line, interrupt);
@@ -125,7 +125,7 @@ bool do_turn(const std::string& line, Conversation& conversation, const Interrup
   return true;
 }
 
-// A message: a line, with those that follow while one ends in a backslash.
+// Returns a message: a line, with those that follow while one ends in a backslash.
 InputLine next_message(LineSource& lines, const Interrupt& interrupt) {
   InputLine message = lines.next("> ", interrupt);
   while (message.kind == InputLine::Kind::kText && message.text.ends_with('\\')) {
@@ -141,16 +141,16 @@ InputLine next_message(LineSource& lines, const Interrupt& interrupt) {
   return message;
 }
 
-// Until the input ends or somebody leaves. Returns the exit code.
+// Talks until the input ends or the user leaves. Returns the exit code.
 int talk(Conversation& conversation, LineSource& lines, Interrupt& interrupt, bool on_terminal, bool verbose) {
-  bool was_asked = false;  // Ctrl-C was the last that was typed
+  bool was_asked = false;  // Ctrl-C was the last input
   while (true) {
     const InputLine message = next_message(lines, interrupt);
     if (message.kind == InputLine::Kind::kEnd) break;
     if (message.kind == InputLine::Kind::kInterrupted) {
       if (!on_terminal || (was_asked && !message.had_text)) return kInterruptedExitCode;
       was_asked = true;
-      interrupt.rearm();  // before it is said: from then on another one counts
+      interrupt.rearm();  // before the message, since another one counts from then on
       std::fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
       continue;
     }

@@ -31,7 +31,7 @@ class Descriptor {
     if (descriptor_ < 0) fail_to_write(path);
     struct stat info = {};
     if (fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode)) {
-      // One that was made with other rights.
+      // The file may have been made with other permissions.
       if ((info.st_mode & 0777) != kOwnFile && fchmod(descriptor_, kOwnFile) != 0) close_and_fail(path);
       return;
     }
@@ -53,7 +53,7 @@ class Descriptor {
   int descriptor_;
 };
 
-// The last lines only, in a new file that takes the place of the old one.
+// Replaces the file by a new one with these lines.
 void rewrite(const std::string& path, const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
@@ -76,7 +76,8 @@ ChatHistory::ChatHistory(std::string path) : path_(std::move(path)) {
   if (!folder.empty() && fs::create_directories(folder, error)) {
     fs::permissions(folder, fs::perms::owner_all, error);
   }
-  { const Descriptor file(path_, O_RDWR | O_CREAT); }  // it can be written, and has its rights before it has a line
+  // The file must be writable, and have its permissions before it has a line.
+  { const Descriptor file(path_, O_RDWR | O_CREAT); }
   std::size_t n_all = 0;
   for (std::string rest = read_input(path_, input::kHistory); !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -95,7 +96,7 @@ void ChatHistory::add(std::string_view line) const {
 
 std::string default_history_path() {
   const char* state = std::getenv("XDG_STATE_HOME");
-  // The specification has relative ones ignored.
+  // The specification says to ignore relative paths.
   if (state != nullptr && *state == '/') return std::string(state) + "/winnow/chat-history";
   const char* home = std::getenv("HOME");
   if (home != nullptr && *home != '\0') return std::string(home) + "/.local/state/winnow/chat-history";

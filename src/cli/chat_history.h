@@ -1,4 +1,4 @@
-// Typed lines from one chat to the next.
+// Keeps typed lines from one chat to the next.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace winnow::cli {
 
-// A file of lines that its owner alone may read. Chats that run at the same time add to it in turn.
+// A file of lines that only its owner may read. Chats that run at the same time append to it in turn.
 class ChatHistory {
  public:
   static constexpr std::size_t kMostLines = 1000;
 
-  // Opens or makes it, with its folder. Throws Error(kIo, kBadFile).
+  // Opens or makes the file, with its folder. Throws Error(kIo, kBadFile).
   explicit ChatHistory(std::string path);
 
-  // The last kMostLines.
+  // Returns the last kMostLines lines that the file had when it was opened.
   const std::vector<std::string>& lines() const { return lines_; }
-  // Throws Error(kIo).
+  // Appends a line to the file. Throws Error(kIo).
   void add(std::string_view line) const;
 
  private:
@@ -25,8 +25,8 @@ class ChatHistory {
   std::vector<std::string> lines_;
 };
 
-// $XDG_STATE_HOME/winnow/chat-history, or its place under the home folder. Throws Error(kNotFound) when the environment
-// names neither.
+// Returns $XDG_STATE_HOME/winnow/chat-history, or its place under the home folder. Throws Error(kNotFound) if the
+// environment names neither.
 std::string default_history_path();
 
 }  // namespace winnow::cli

@@ -19,7 +19,7 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-np", "--parallel"}};
 
-// The shortest name, as people type it: "-n" of "-n,--predict".
+// Returns the shortest name, as people type it: "-n" of "-n,--predict".
 std::string short_name(const std::string& names) {
   for (const Alias& alias : kAliases) {
     if (names == alias.declared) return std::string(alias.written);
@@ -40,7 +40,7 @@ std::string names_for_help(const std::string& names, const std::string& value) {
   return value.empty() ? shown : shown + " " + value;
 }
 
-// Where parse() leaves the flags instead of parsing.
+// If not null, parse() stores the flags here instead of parsing.
 std::vector<Flag>* listing = nullptr;
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 namespace winnow::cli {
 
-// A command line that cannot be meant: `error: ...` and exit code 2.
+// A mistake in the command line, shown as `error: ...` with exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -23,16 +23,17 @@ class UsageError : public std::runtime_error {
 // One flag, or one argument, of a command.
 struct Flag {
   std::string group;
-  std::string names;  // "-n,--predict", or that of an argument
+  std::string names;  // "-n,--predict", or the name of an argument
   std::string value;  // the word for the value; empty: it takes none
   std::string help;
 
   std::string long_name() const;  // "--predict"; empty for an argument
-  // What stands for the flag in the environment where it is not given: "WINNOW_ARG_PREDICT". Empty for an argument.
+  // Returns the environment variable that is used if the flag is not given: "WINNOW_ARG_PREDICT". Empty for an
+  // argument.
   std::string variable() const;
 };
 
-// A parser with a help flag. `examples` is printed at the end of the help, each line as it is.
+// A parser with a help flag. `examples` is printed at the end of the help, each line unchanged.
 class CommandLine {
  public:
   CommandLine(const std::string& command, const std::string& arguments, const std::string& summary,
@@ -41,8 +42,8 @@ class CommandLine {
   // Starts a group of the help.
   void group(const std::string& title) { group_ = title; }
 
-  // `names` as in CLI11 ("-n,--predict"); `value` is the word for the value in the help. The last of repeated flags
-  // counts, as llama.cpp's users expect.
+  // Add flags. `names` is as in CLI11 ("-n,--predict"); `value` is the word for the value in the help. The last of
+  // repeated flags counts, as llama.cpp's users expect.
   CLI::Option* text(const std::string& names, const std::string& value, std::string& target, const std::string& help);
   CLI::Option* text(const std::string& names, const std::string& value, std::optional<std::string>& target,
                     const std::string& help);
@@ -51,17 +52,19 @@ class CommandLine {
   CLI::Option* integer(const std::string& names, std::optional<int>& target, int lowest, const std::string& help);
   CLI::Option* number(const std::string& names, float& target, double lowest, double highest, const std::string& help);
   CLI::Option* flag(const std::string& names, bool& target, const std::string& help);
-  // Values separated by commas, of flags that may be repeated; what is given replaces the default.
+  // Add flags that may be repeated and take several values, separated by commas or `separator` ('\0': one value each).
+  // Given values replace the default.
   CLI::Option* integers(const std::string& names, std::vector<int>& target, int lowest, const std::string& help);
   CLI::Option* texts(const std::string& names, const std::string& value, char separator,
                      std::vector<std::string>& target, const std::string& help);
   CLI::Option* positional(const std::string& name, std::string& target, const std::string& help);
 
-  // Flags that are not given are taken from the environment (Flag::variable). False when help was asked for (and
-  // printed). Throws UsageError.
+  // Parses the arguments; flags that are not given are taken from the environment (Flag::variable). Returns false if
+  // help was asked for (and printed). Throws UsageError.
   bool parse(std::vector<std::string> arguments);
 
-  // The flags of the command line that `command` parses: while it runs, parse() does nothing and returns false.
+  // Returns the flags of the command line that `command` parses; while it runs, parse() only lists them and returns
+  // false.
   static std::vector<Flag> flags_of(const std::function<void()>& command);
 
  private:
@@ -75,16 +78,16 @@ class CommandLine {
                    const std::function<void(const std::string& name, const std::string& value)>& take);
 };
 
-// `text` in lines of at most `width` columns; lines after the first are indented.
+// Returns `text` in lines of at most `width` columns; lines after the first are indented.
 std::string wrap_text(std::string_view text, std::size_t width, std::size_t indent);
 
-// Whole-string conversions; throw UsageError naming the flag.
+// Convert the whole string; throw UsageError naming the flag.
 int parse_integer(const std::string& flag, const std::string& text, int lowest,
                   int highest = std::numeric_limits<int>::max());
 float parse_number(const std::string& flag, const std::string& text);
 
-// `parse` for a flag's value: what the library refuses as a value or a name is wrong usage of the flag, while a file
-// that the value names and that cannot be read stays an Error.
+// Calls `parse` for a flag's value. An Error about a wrong value or name becomes a UsageError that names the flag,
+// while a file that the value names and that cannot be read stays an Error.
 template <typename Parse>
 auto value_of(const std::string& flag, const Parse& parse) {
   try {

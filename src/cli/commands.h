@@ -35,10 +35,10 @@ struct Command {
   std::vector<Flag> flags() const;
 };
 
-// In the order of the help.
+// Returns the commands in the order of the help.
 std::span<const Command> commands();
 
-// Throws UsageError for a variable WINNOW_ARG_* that stands for no flag of any command: it would have no effect.
+// Throws UsageError for a variable WINNOW_ARG_* that belongs to no flag of any command: it would have no effect.
 void check_environment();
 
 }  // namespace winnow::cli

@@ -28,7 +28,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Names of a flag as they are typed; none of an argument.
+// Returns the names of a flag as they are typed; none for an argument.
 std::vector<std::string> names_of(const Flag& flag) {
   return flag.long_name().empty() ? std::vector<std::string>() : split(flag.names, ',');
 }
@@ -54,7 +54,7 @@ std::string method_names() {
   return joined(names);
 }
 
-// The arguments of a command that are words of a list.
+// Returns the words of which a command's argument is one; "" if it has no such argument.
 std::string argument_names(const std::string& command) {
   if (command == "methods") return method_names();
   return command == "completion" ? "bash zsh" : "";
@@ -106,7 +106,7 @@ std::string bash_script() {
   return script;
 }
 
-// In single quotes of a shell, for zsh's _arguments, where brackets and colons have a meaning.
+// Quotes text for a shell's single quotes and zsh's _arguments, where brackets and colons have a meaning.
 std::string zsh_text(const std::string& text) {
   std::string quoted;
   for (const char c : text) {

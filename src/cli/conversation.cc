@@ -28,7 +28,7 @@ bool Conversation::read_document(const Interrupt& interrupt) {
 }
 
 Sampler Conversation::next_sampler() {
-  // A new one for each answer, since a grammar starts again; the seed moves on, so that answers differ.
+  // Each answer gets a new sampler, since a grammar starts again; the seed moves on, so that answers differ.
   SamplingOptions sampling = options_.sampling;
   const bool random_seed = sampling.seed == SamplingOptions{}.seed;
   if (!random_seed) sampling.seed += n_answers_;

@@ -1,4 +1,4 @@
-// A chat's state: one session, fed turn by turn through the model's template.
+// The state of a chat: one session, fed turn by turn through the model's chat template.
 #pragma once
 
 #include <memory>
@@ -17,24 +17,24 @@ struct ConversationOptions {
   SamplingOptions sampling;
   int max_tokens = -1;
   std::string system;
-  std::string document;  // comes before the first message and is compressed without it
+  std::string document;  // precedes the first message, and is compressed without it
 };
 
 class Conversation {
  public:
   Conversation(std::shared_ptr<Engine> engine, ConversationOptions options);
 
-  // Feeds the document, if there is one and it is not there yet. False when interrupted; it is then fed before the next
-  // message.
+  // Feeds the document, if there is one and it has not been fed. Returns false if interrupted; the document is then fed
+  // before the next message.
   bool read_document(const Interrupt& interrupt);
 
-  // Feeds a message and streams the answer to the standard output. kStopped: nobody reads it any more.
+  // Feeds a message and streams the answer to the standard output. Returns kStopped if nobody reads that any more.
   FinishReason say(const std::string& message, const Interrupt& interrupt);
 
-  // Back to before the first message.
+  // Resets the conversation to the state before the first message.
   void clear();
   void save(const std::string& path) const { session_.save(path); }
-  // On an error the conversation is as before.
+  // Loads a saved conversation. After an error the conversation is as before.
   void load(const std::string& path);
 
   std::int32_t n_tokens() const { return session_.n_tokens(); }

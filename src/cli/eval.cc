@@ -115,7 +115,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   line.integer("-c,--ctx-size", flags.n_ctx, 0,
                "most tokens of prompt and answer; the middle of longer prompts is left out (default: 0, the model's)");
   add_type_flags(line, flags.key_type, flags.value_type);
-  flags.model.prefill_weights = "float";  // activations in 8 bits would drown what a cut costs
+  flags.model.prefill_weights = "float";  // rounding activations to 8 bits would hide what a cut costs
   add_engine_flags(line, flags.model);
   add_device_flag(line, flags.model);
   if (!line.parse(std::move(arguments))) return false;
@@ -160,7 +160,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   samples.on_skipped = [](const std::string& what) { std::fprintf(stderr, "left out: %s\n", what.c_str()); };
   for (const std::string& text : flags.data) {
     const std::size_t equals = text.find('=');
-    // A path may have an equals sign, a benchmark's name has none.
+    // A path may contain an equals sign, a benchmark's name does not.
     const bool is_named = equals != std::string::npos && text.find('/') > equals;
     if (!request.data.emplace(is_named ? text.substr(0, equals) : "", is_named ? text.substr(equals + 1) : text)
              .second) {

@@ -27,13 +27,13 @@
 namespace winnow::cli {
 namespace {
 
-// Bytes that a prompt needs with a model and entry types.
+// Computes the bytes that a prompt needs with a model and entry types.
 struct CostModel {
   ModelInfo model;
   std::size_t bytes_per_token = 0;   // in the cache, all layers
   std::size_t cut_token_bytes = 0;   // in the layers that methods cut
   std::size_t cut_f16_bytes = 0;     // of a token's keys and values there in f16
-  std::size_t staged_bytes = 0;      // of a token while a prompt is read: the largest layer's, and shared ones'
+  std::size_t staged_bytes = 0;      // of a token in a prefill: the largest layer's, and shared layers'
   std::vector<std::size_t> entries;  // [n_layer] bytes of an entry, 0 in a layer without
 
   CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type) : model(info) {
@@ -47,7 +47,7 @@ struct CostModel {
         cut_f16_bytes += static_cast<std::size_t>(layer.n_kv_head) *
                          (row_bytes(EntryType::kF16, layer.key_dim) + row_bytes(EntryType::kF16, layer.value_dim));
       }
-      // Rows come in plain types, whatever they are stored as.
+      // Rows arrive in plain types, whatever type they are stored in.
       const std::size_t plain =
           layer.n_kv_head == 0
               ? 0
@@ -67,14 +67,16 @@ struct CostModel {
     staged_bytes += largest;
   }
 
-  // Of what budgets count, the mean where layers differ; of all layers where no method cuts any.
+  // Returns the bytes of an entry in the layers that methods cut, the mean if layers differ; of the first layer if no
+  // method cuts any.
   double bytes_per_entry() const {
     if (n_heads() > 0) return static_cast<double>(cut_token_bytes) / static_cast<double>(n_heads());
     return static_cast<double>(entries.front());
   }
   std::int64_t n_heads() const { return model.n_cut_heads(); }
 
-  // Kept of n_tokens tokens; no budget: all. A sliding window holds what it sees.
+  // Returns the bytes kept of n_tokens tokens; without a budget, of all. A layer with a sliding window keeps its
+  // window.
   std::size_t kept_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
     const EntryBytes entry{
         .stored = bytes_per_entry(),
@@ -90,16 +92,16 @@ struct CostModel {
     return bytes;
   }
 
-  // While a prompt is prefilled: one layer in full and the hidden states, in f32.
+  // Returns the bytes while a prompt is prefilled: one layer in full and the hidden states, in f32.
   std::size_t prefill_bytes_per_token() const { return staged_bytes + model.hidden_bytes_per_token(); }
 
   std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
-    // Of recurrent layers, the present state and the next.
+    // Recurrent layers have the present state and the next.
     return kept_bytes(n_tokens, budget) + 2 * model.state_bytes() +
            static_cast<std::size_t>(n_tokens) * prefill_bytes_per_token();
   }
 
-  // The longest prompt whose peak is at most `bytes`.
+  // Returns the longest prompt whose peak is at most `bytes`.
   std::int64_t longest_prompt(std::size_t bytes, const std::optional<Budget>& budget) const {
     std::int64_t fits = 0, too_long = std::int64_t{1} << 31;
     while (too_long - fits > 1) {
@@ -121,10 +123,10 @@ struct Machine {
   std::size_t total, available, for_prompt;  // for_prompt: available without the model's weights
 };
 
-// One number, or the smallest and the largest where layers differ.
+// Returns one number, or the smallest and the largest if layers differ.
 std::string range_text(const ModelInfo& model, int LayerInfo::*dimension) {
   std::vector<int> values = model.dimension(dimension);
-  std::erase(values, 0);  // of layers that have no such thing
+  std::erase(values, 0);  // of layers without this dimension
   if (values.empty()) values.push_back(0);
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return count_text(*low) + (*low == *high ? "" : " to " + count_text(*high));
@@ -149,7 +151,7 @@ std::string layers_text(const ModelInfo& model) {
   return text;
 }
 
-// Empty where there are none.
+// Returns "" if there are no experts.
 std::string experts_text(const ModelInfo& model) {
   if (largest(model, &LayerInfo::n_expert) == 0) return "";
   const int shared = largest(model, &LayerInfo::shared_n_ff);
@@ -157,12 +159,12 @@ std::string experts_text(const ModelInfo& model) {
          " of them for a token" + (shared > 0 ? ", and one of width " + count_text(shared) + " for every token" : "");
 }
 
-// A dimension of the layers: a number, or a list where they differ.
+// Returns a dimension of the layers: a number, or a list if they differ.
 nlohmann::ordered_json one_or_all(const std::vector<int>& values) {
   return values.size() == 1 ? nlohmann::ordered_json(values.front()) : nlohmann::ordered_json(values);
 }
 
-// Text of a model file for a terminal: what would steer that (escape sequences) is shown as '?'.
+// Returns text of a model file for a terminal: control characters, which could steer it (escape sequences), become '?'.
 std::string shown_text(const std::string& text) {
   std::string shown;
   for (std::string_view rest = text; !rest.empty();) {
@@ -259,7 +261,7 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// `winnow info --devices`.
+// Prints the devices for `winnow info --devices`.
 void show_devices(const std::optional<std::string>& json_path) {
   std::string missing;
   const std::vector<device::DeviceInfo> devices = device::list_devices(&missing);

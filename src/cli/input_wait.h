@@ -1,4 +1,4 @@
-// Waiting for typed input that Ctrl-C ends.
+// Waits for typed input; Ctrl-C ends the wait.
 #pragma once
 
 #include <poll.h>
@@ -8,8 +8,8 @@
 
 namespace winnow::cli {
 
-// Until the standard input can be read, or is at its end. False: Ctrl-C came first. It looks ten times a second: a
-// signal between a look and a read that waits would not end that read.
+// Waits until the standard input can be read or is at its end. Returns false if Ctrl-C came first. It checks ten times
+// a second, because a signal between a check and a blocking read would not end that read.
 inline bool wait_for_input(const Interrupt& interrupt) {
   constexpr int kLookMs = 100;
   pollfd input{STDIN_FILENO, POLLIN, 0};

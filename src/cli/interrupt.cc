@@ -9,7 +9,7 @@
 namespace winnow::cli {
 namespace {
 
-volatile std::sig_atomic_t g_requested = 0;  // how often
+volatile std::sig_atomic_t g_requested = 0;  // number of requests
 volatile std::sig_atomic_t g_to_end = 2;
 
 void on_signal(int) {
@@ -26,10 +26,10 @@ void on_end(int) {
 }
 
 void install() {
-  if (ranks() != nullptr) return;  // end_on_signals
+  if (ranks() != nullptr) return;  // see end_on_signals
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  // No SA_RESTART: waiting for a line of input must end too.
+  // Without SA_RESTART, since waiting for a line of input must end, too.
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
 }

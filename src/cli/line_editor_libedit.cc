@@ -27,7 +27,7 @@ struct FileDeleter {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// libedit takes and gives text in the locale's encoding, and models speak UTF-8.
+// libedit takes and returns text in the locale's encoding, and models use UTF-8.
 void use_utf8() {
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -55,22 +55,23 @@ class LineEditor : public LineSource {
     el_set(
         editor, EL_PROMPT, +[](EditLine* of) { return self(of)->prompt_.data(); });
     el_set(editor, EL_GETCFN, read_character);
-    // Ctrl-C comes as a character while a line is edited: as a signal it would overtake what was typed before it, and
-    // the terminal would throw that away.
-    // libedit takes the terminal's own keys when it first edits, so only then can one be taken off.
+    // While a line is edited, Ctrl-C arrives as a character: as a signal it would overtake the characters typed before
+    // it, which the terminal would then discard. libedit takes over the terminal's own keys when it first edits, so
+    // only then can one be removed.
     el_set(editor, EL_PREP_TERM, 1);
     el_set(editor, EL_PREP_TERM, 0);
     el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
     el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     for (const auto& [keys, command] : kKeys) el_set(editor, EL_BIND, keys, command, nullptr);
-    el_source(editor, nullptr);  // a person's own ~/.editrc
+    el_source(editor, nullptr);  // the user's own ~/.editrc
   }
 
   InputLine next(const std::string& prompt, const Interrupt& interrupt) override {
     prompt_ = prompt;
     interrupt_ = &interrupt;
     had_text_ = is_interrupted_ = false;
-    // Before the prompt is shown: who sees it types, and the terminal's own editing would eat Ctrl-D and more.
+    // The terminal is set up before the prompt is shown: the user may type at once, and the terminal's own editing
+    // would consume Ctrl-D and other keys.
     el_set(editor_.get(), EL_PREP_TERM, 1);
     el_resize(editor_.get());  // the window may have another size by now
     int n_bytes = 0;
@@ -92,7 +93,7 @@ class LineEditor : public LineSource {
   }
 
  private:
-  // What terminals send for Home, End, Delete and Ctrl with an arrow, beyond libedit's own keys.
+  // The sequences that terminals send for Home, End, Delete and Ctrl with an arrow, besides libedit's own keys.
   static constexpr struct {
     const char *keys, *command;
   } kKeys[] = {{"\\e[1~", "ed-move-to-beg"},      {"\\e[4~", "ed-move-to-end"}, {"\\e[H", "ed-move-to-beg"},
@@ -107,7 +108,7 @@ class LineEditor : public LineSource {
 
   static constexpr char kCtrlC = '\x03', kCtrlD = '\x04';
 
-  // libedit's own reader goes on after a signal; this one lets Ctrl-C and a signal from elsewhere end the line.
+  // libedit's own reader continues after a signal; this one lets Ctrl-C and a signal from elsewhere end the line.
   static int read_character(EditLine* editor, wchar_t* character) {
     LineEditor& line = *self(editor);
     std::mbstate_t state = {};
@@ -123,12 +124,13 @@ class LineEditor : public LineSource {
       }
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) return static_cast<int>(count);
-      if (byte == '\0') byte = kCtrlD;  // so Linux passes on one that was typed before this line was asked for
+      // Linux passes a Ctrl-D on as '\0' if it was typed before this line was asked for.
+      if (byte == '\0') byte = kCtrlD;
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
       if (length == static_cast<std::size_t>(-2)) continue;  // more bytes of this character are to come
       if (length == static_cast<std::size_t>(-1)) {
         state = {};
-        continue;  // no character
+        continue;  // not a character
       }
       return 1;
     }
@@ -143,8 +145,8 @@ class LineEditor : public LineSource {
   const ChatHistory* file_;
   const Interrupt* interrupt_ = nullptr;
   std::string prompt_;
-  bool had_text_ = false;        // of an interrupted line
-  bool is_interrupted_ = false;  // the line, by Ctrl-C or a signal
+  bool had_text_ = false;        // an interrupted line had text
+  bool is_interrupted_ = false;  // Ctrl-C or a signal ended the line
   std::unique_ptr<std::FILE, FileDeleter> output_;
   std::unique_ptr<History, HistoryDeleter> history_;
   std::unique_ptr<EditLine, EditLineDeleter> editor_;

@@ -1,4 +1,4 @@
-// A build without libedit: the terminal's own lines have to do.
+// A build without libedit: the terminal's own line editing is used.
 #include "cli/line_editor.h"
 
 namespace winnow::cli {

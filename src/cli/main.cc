@@ -25,10 +25,10 @@
 namespace winnow::cli {
 namespace {
 
-// Where errors go.
+// The file descriptor to which errors are written.
 int error_output = STDERR_FILENO;
 
-// Of a rank that does not speak.
+// Silences a rank that does not speak, except for errors.
 void silence() {
   error_output = dup(STDERR_FILENO);
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -113,19 +113,19 @@ int run(const Arguments& arguments) {
     set_ranks(mpi::start());
     end_on_signals();
   }
-  static_cast<void>(instruction_set());  // the library reads WINNOW_ISA: a wrong one is refused before any work
+  static_cast<void>(instruction_set());  // the library reads WINNOW_ISA: a wrong value is refused before any work
   const int exit_code = dispatch(arguments);
   if (ranks() != nullptr) mpi::finish();
   return exit_code;
 }
 
-// Ends the program with an error: with ranks all of their programs.
+// Reports an error and returns the exit code; with ranks it ends all of their programs.
 int fail(const std::string& message, int exit_code) {
   const bool has_ranks = ranks() != nullptr;
   if (!has_ranks && mpi::launched_rank() > 0) return exit_code;  // MPI could not be started
   if (has_ranks) ranks()->fail(message);
-  // What goes wrong on every rank is rank 0's to say, and what went wrong on another it says as well, unless it is busy
-  // for long or gone.
+  // Rank 0 reports an error that occurs on every rank. It also reports one of another rank, unless it is busy for long
+  // or gone, so other ranks wait first.
   if (!speaks()) std::this_thread::sleep_for(std::chrono::seconds(5));
   const std::string text = "error: " + message + "\n";
   if (write(error_output, text.data(), text.size()) < 0) exit_code = 1;
@@ -137,7 +137,7 @@ int fail(const std::string& message, int exit_code) {
 }  // namespace winnow::cli
 
 int main(int argc, char** argv) {
-  // A reader that leaves early (`| head -1`) is a failed write, which ends the work quietly.
+  // A reader that leaves early (`| head -1`) causes a failed write, which ends the work quietly.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return winnow::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});

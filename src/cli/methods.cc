@@ -1,4 +1,4 @@
-// winnow methods: what the KV cache can be cut with.
+// winnow methods: the methods that can cut the KV cache.
 
 #include <algorithm>
 #include <cstdio>
@@ -16,7 +16,7 @@
 namespace winnow::cli {
 namespace {
 
-// The options that are no parts, in the order of the table of options.
+// Returns the options that do not name a part, in the order of the table of options.
 std::vector<OptionInfo> own_options(const EvictionOptions& parts) {
   const std::vector<std::string> used = parts.used_options();
   std::vector<OptionInfo> options;

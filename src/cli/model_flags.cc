@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Letters and digits alone, in small letters.
+// Returns the letters and digits of a name, in lower case.
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
@@ -26,8 +26,8 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// The file in models/ of the current folder or of the repository that the tool was built in (it lies in build/bin), or
-// "".
+// Returns the file in models/ of the current folder or of the repository that the tool was built in (it is in
+// build/bin), or "" if there is none.
 std::string fetched_model(const NamedModel& model) {
   const fs::path file = fs::path("models") / model.file;
   std::error_code ignored;
@@ -37,7 +37,8 @@ std::string fetched_model(const NamedModel& model) {
   return !tool.empty() && fs::exists(beside, ignored) ? beside.lexically_normal().string() : "";
 }
 
-// What -m or WINNOW_MODEL says: a file, or, where there is none of that name, the name of a model that was fetched.
+// Returns the path for the value of -m or WINNOW_MODEL: a file or, if there is no such file, the name of a model that
+// was fetched.
 std::string path_of(const std::string& given) {
   std::error_code ignored;
   if (fs::exists(given, ignored)) return given;

@@ -1,4 +1,4 @@
-// Flags of every command that loads a model: which one, and how it computes.
+// Flags of every command that loads a model: which model it is, and how it computes.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ModelFlags {
   bool no_repack = false;                // --no-repack
   std::vector<int> pipeline_layers;      // --pipeline-layers
   std::optional<std::string> chat_template, chat_template_file;
-  bool jinja = false;  // accepted only: templates always are
+  bool jinja = false;  // accepted without effect: templates are always Jinja
 };
 
 // Adds only -m.
@@ -38,19 +38,20 @@ void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 void add_template_flags(CommandLine& line, ModelFlags& flags);
 bool has_template_flags(const ModelFlags& flags);
 
-// -m, else WINNOW_MODEL (both may be the name of a model that was fetched), else the default model if it is there.
-// Throws Error(kNotFound) that says how to get one.
+// Returns the path of -m, else of WINNOW_MODEL (both may be the name of a model that was fetched), else of the default
+// model if it exists. Throws Error(kNotFound) that says how to get one.
 std::string model_path(const ModelFlags& flags);
 
-// The chat template of the flags, and --no-repack. Throws UsageError for two of them, Error(kIo).
+// Returns the chat template of the flags, and --no-repack. Throws UsageError for two templates or an empty one,
+// Error(kIo).
 ModelOptions model_options(const ModelFlags& flags);
-// With ranks rank 0 leads.
+// Returns the options of the engine. With ranks, rank 0 leads.
 EngineOptions engine_options(const ModelFlags& flags);
-// What a rank behind the first one does: it loads the model and follows rank 0's engine, which has the same options.
-// Returns the exit code.
+// Runs a rank other than the first: loads the model and follows rank 0's engine, which has the same options. Returns
+// the exit code.
 int follow_first_rank(const ModelFlags& flags, const EngineOptions& options);
 
-// "64MiB" to bytes.
+// Returns the bytes of a size such as "64MiB". Throws UsageError naming the flag.
 std::size_t parse_byte_size(const std::string& flag, const std::string& text);
 
 }  // namespace winnow::cli

@@ -53,7 +53,7 @@ void OutputFile::write(std::string_view content) const {
   const int reason = winnow::write_all(file, content);
   close(file);
   errno = reason;
-  if (reason != 0 && reason != EPIPE) fail_to_write_output(path_);  // who closes a pipe has seen enough
+  if (reason != 0 && reason != EPIPE) fail_to_write_output(path_);  // a reader that closes a pipe has seen enough
 }
 
 }  // namespace winnow::cli

@@ -1,4 +1,4 @@
-// A result file that is either whole or as it was before.
+// A result file that is written completely or stays as it was before.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace winnow::cli {
 
-// For results of long work: the constructor finds out whether the path can be written, so that the work is not done in
-// vain, and leaves nothing behind; write() fills a temporary file beside it and renames it.
-// "-" is the standard output; a path that is not a regular file (/dev/null, a pipe) is written as it is.
+// For results of long work: the constructor checks that the path can be written, so that the work is not done in vain,
+// and leaves no file; write() fills a temporary file next to the path and renames it.
+// "-" is the standard output; a path that is not a regular file (/dev/null, a pipe) is written directly.
 class OutputFile {
  public:
-  // Throws Error(kIo).
+  // Throws Error(kIo), or kInvalidArgument for an empty path.
   explicit OutputFile(std::string path);
 
   void write(std::string_view content) const;

@@ -16,16 +16,16 @@ enum class FeedMode {
   kAppend  // Session::append: all of it is kept
 };
 
-// False when it was interrupted; the session is then as before.
+// Feeds the tokens. Returns false if it was interrupted; the session is then as before.
 bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode, const Interrupt& interrupt);
 
 // Throws Error(kContextFull) if n_tokens more do not fit.
 void check_context(const Session& session, const Model& model, std::size_t n_tokens);
 
-// Throws Error(kContextFull): `what` ("the prompt has ") n_tokens tokens, which a context of n_ctx does not hold.
+// Throws Error(kContextFull) with the message that `what` ("the prompt has ") n_tokens tokens and the context n_ctx.
 [[noreturn]] void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& what, std::int64_t n_tokens);
 
-// A sampler that knows the session's tokens as far as its penalties look back.
+// Returns a sampler that knows the session's tokens as far as its penalties look back.
 Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session);
 
 }  // namespace winnow::cli

@@ -29,7 +29,7 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, const std::strin
   if (total <= 0) return;
   const Clock::time_point now = Clock::now();
   if (is_on_terminal_) {
-    // Ten times a second is smooth and costs nothing.
+    // Ten updates a second look smooth and cost nothing.
     if (drawn_ && done < total && now - last_told_ < std::chrono::milliseconds(100)) return;
   } else if (now - last_told_ <
              (logged_ ? between_lines_ : std::min<std::chrono::nanoseconds>(between_lines_, kBeforeLines))) {
@@ -38,7 +38,7 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, const std::strin
   last_told_ = now;
   const double share = static_cast<double>(done) / static_cast<double>(total);
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  // Before a second has passed the rest is a guess.
+  // Before a second has passed, the remaining time is a guess.
   const bool can_tell = share > 0 && (elapsed > 1 || !is_on_terminal_);
   char left[40] = "";
   if (can_tell) std::snprintf(left, sizeof left, "%.0f s left", std::ceil(elapsed * (1 - share) / share));

@@ -1,5 +1,5 @@
-// How far something is that takes its time, on the standard error: a line that is drawn again and again on a terminal,
-// and a line every few seconds elsewhere, for a job's log.
+// Shows the progress of long work on the standard error: a line that is drawn again and again on a terminal, and a line
+// every few seconds elsewhere, for a job's log.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,16 @@ namespace winnow::cli {
 
 class ProgressBar {
  public:
-  // No line of a log comes sooner, and none sooner after the one before it. What is told about in steps of up to three
-  // seconds is so told every 15.
+  // The least time before the first line of a log, and between two lines. Work that reports in steps of up to three
+  // seconds thus has a line at least every 15.
   static constexpr std::chrono::seconds kBeforeLines{5}, kBetweenLines{12};
 
   explicit ProgressBar(std::string what, std::chrono::nanoseconds between_lines = kBetweenLines);
-  ~ProgressBar();  // wipes the line of a terminal
+  ~ProgressBar();  // clears the line on a terminal
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `detail`: said in a log instead of the percentage, "2,048 of 6,000 tokens".
+  // `detail` replaces the percentage in a log: "2,048 of 6,000 tokens".
   void update(std::int64_t done, std::int64_t total, const std::string& detail = {});
   bool is_on_terminal() const { return is_on_terminal_; }
 

@@ -15,10 +15,10 @@
 namespace winnow::cli {
 namespace {
 
-// Of a file before the model is loaded: most prompts are no longer, and an empty one is known.
+// Bytes of a file to read before the model is loaded: most prompts are no longer, and an empty one is found.
 constexpr std::size_t kFirstBytes = std::size_t{1} << 16;
 
-// A text that is cut may lose tokens at its end that go on behind it.
+// Cutting a text may change the tokens at its end that continue after the cut.
 constexpr std::int64_t kSpareTokens = 64;
 
 void drop_newline(std::string& text) {
@@ -81,7 +81,7 @@ std::string PromptSource::read(const Model& model, std::int32_t n_ctx) {
 
 std::string PromptSource::read_beginning(const Model& model, std::int64_t n_tokens) {
   const std::size_t enough = longest_token_bytes(model) * static_cast<std::size_t>(n_tokens + kSpareTokens);
-  read_bytes(2 * enough);  // every other byte may be one of two at a line's end
+  read_bytes(2 * enough);  // up to half of the bytes may belong to line ends of two bytes
   if (!is_whole_) text_.resize(whole_characters(text_, text_.size()));
   std::string text = running_text(text_, name_);
   if (text.size() > enough) {

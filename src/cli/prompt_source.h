@@ -1,4 +1,4 @@
-// Where a prompt comes from: -p, -f or a pipe.
+// The source of a prompt: -p, -f or a pipe.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,33 @@ struct PromptFlags {
   std::optional<std::string> file;  // -f; "-" is the standard input
 };
 
-// A text of at most the kind's size, without one newline at its end, as llama.cpp reads it; "-" is the standard input.
+// Returns a text of at most the kind's size, without one newline at its end, as llama.cpp reads it; "-" is the standard
+// input.
 std::string read_text_file(const std::string& path, const InputKind& kind);
-// The same of a text that others are taken from, which is read alike whatever system wrote it: see running_text.
+// Returns the same for a text that others are taken from; it is the same whatever system wrote it: see running_text.
 std::string read_running_text(const std::string& path);
 
-// A prompt: -p, else -f, else the standard input if something is piped into it. It is opened at once, so that what
-// cannot be read is found before a model is loaded, and read only as far as a context can hold it.
+// A prompt: -p, else -f, else the standard input if something is piped into it. It is opened at once, so that an
+// unreadable one is found before a model is loaded, and read only as far as a context can hold it.
 class PromptSource {
  public:
-  // `what` is its name in messages. Throws Error (kIo, kInvalidArgument for an empty one) and UsageError when there is
-  // none or two are given.
+  // `what` is its name in messages. Throws Error(kIo), Error(kInvalidArgument) for an empty one, and UsageError if
+  // there is none or two are given.
   explicit PromptSource(const PromptFlags& flags, std::string what = "prompt");
 
-  // The whole, without one newline at its end. Throws Error(kContextFull) for one that surely has more than n_ctx
-  // tokens, of which no more is read than shows that.
+  // Returns the whole prompt, without one newline at its end. Throws Error(kContextFull) if it surely has more than
+  // n_ctx tokens; it is then read no further than shows that.
   std::string read(const Model& model, std::int32_t n_ctx);
 
-  // As much as surely holds n_tokens tokens, or the whole, as a running text. Throws Error(kBadFile) for one that is
-  // not UTF-8.
+  // Returns as much as surely holds n_tokens tokens, or the whole, as running text. Throws Error(kBadFile) if it is not
+  // UTF-8.
   std::string read_beginning(const Model& model, std::int64_t n_tokens);
 
-  // Whether what was read is all there is.
+  // Returns true if there is nothing more to read.
   bool is_whole() const { return is_whole_; }
 
  private:
-  // Until there are n_bytes bytes or the end is met.
+  // Reads until there are n_bytes bytes or the input ends.
   void read_bytes(std::size_t n_bytes);
 
   std::string what_, text_, name_;

@@ -13,7 +13,7 @@ constexpr int kChannel = 100;  // engines use lower ones
 
 std::shared_ptr<PipelineLink> the_ranks;
 
-// What rank `from` has, on every rank.
+// Returns the number of rank `from`, on every rank.
 std::uint64_t of_rank(int from, std::uint64_t own) {
   PipelineLink& link = *the_ranks;
   const std::span<const std::byte> bytes = std::as_bytes(std::span(&own, 1));

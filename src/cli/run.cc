@@ -102,7 +102,7 @@ void check_flags(const RunFlags& flags) {
   }
 }
 
-// In the pieces in which it is fed: the context is cut to the budget, the question appended whole.
+// Returns the prompt in the pieces in which it is fed: the context is cut to the budget, the question appended whole.
 PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
   const bool chat = flags.chat || (flags.question && !flags.no_chat && model.has_chat_template());
   if (flags.system && !chat) {
@@ -112,7 +112,7 @@ PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const st
   SplitPrompt text{prompt, question};
   if (chat) text = split_chat(model, flags.system.value_or(""), prompt, question);
   if (!flags.question) return {.context = model.tokenize(text.before + text.after, true, true), .question = {}};
-  // Both modes split at the same place, so that they differ in nothing but the eviction.
+  // Both modes split at the same place, so that they differ in the eviction alone.
   PromptTokens tokens = tokenize(model, text);
   if (flags.question_aware) {
     tokens.context.insert(tokens.context.end(), tokens.question.begin(), tokens.question.end());
@@ -199,7 +199,7 @@ int run_command(const Arguments& arguments) {
   if (ranks() != nullptr) report.ranks = engine->memory_of_ranks();
   report.text = std::move(answer.text);
   report.token_ids = std::move(answer.tokens);
-  // Whoever closed the pipe has seen enough, of the statistics as well.
+  // A reader that closed the pipe has seen enough, of the statistics as well.
   if (answer.reason != FinishReason::kStopped) {
     explain(answer.reason, report.token_ids.size());
     std::fprintf(stderr, "\n%s", run_report_text(report).c_str());

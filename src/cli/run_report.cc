@@ -69,7 +69,7 @@ std::string run_report_json(const RunReport& report) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     text += text.empty() ? "{\n" : ",\n";
-    // Text comes from tokens: whatever it holds, the report is written.
+    // Text comes from tokens and may be invalid UTF-8; the report is written anyway.
     const std::string dumped = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     text.append("  \"").append(key).append("\": ").append(dumped);
   }
@@ -103,7 +103,7 @@ std::string run_report_text(const RunReport& report) {
   speed.row({"prompt", count_text(statistics.prompt_tokens), fixed_text(statistics.prefill_s, 2),
              fixed_text(rate(statistics.prompt_tokens, statistics.prefill_s), 1),
              "of it eviction " + fixed_text(statistics.evict_s, 2) + " s"});
-  // A token that nothing follows is sampled but never fed, so the speed counts the fed ones.
+  // The last token is sampled but never fed, so the speed counts the fed tokens.
   speed.row({"generated", count_text(generated), fixed_text(statistics.decode_s, 2),
              fixed_text(rate(statistics.decoded_tokens, statistics.decode_s), 1),
              "first token after " + fixed_text(report.ttft_s, 2) + " s, load " + fixed_text(report.load_s, 2) + " s"});

@@ -8,10 +8,10 @@
 namespace winnow::cli {
 namespace {
 
-// Without a separator: a flag that is given once for each value.
+// No separator: the flag is given once for each value.
 constexpr char kNoSeparator = '\0';
 
-// "TOKEN+BIAS" or "TOKEN-BIAS"; "TOKEN-inf": never.
+// Parses "TOKEN+BIAS" or "TOKEN-BIAS"; "TOKEN-inf" forbids the token.
 LogitBias parse_bias(const std::string& text) {
   const std::size_t sign = text.find_first_of("+-", 1);
   if (sign == std::string::npos) {

@@ -23,11 +23,12 @@ struct SamplingFlags {
 
 void add_sampling_flags(CommandLine& line, SamplingFlags& flags);
 
-// Reads the grammar's file. Throws Error, or UsageError also for an option that has no effect beside the others.
+// Returns the options; reads the grammar's file. Throws Error, or UsageError, also for an option that has no effect
+// with the others.
 SamplingOptions sampling_options(const SamplingFlags& flags);
 
-// Whether the model can follow the grammar, before there is anything to sample: UsageError for that of --grammar, Error
-// for a file's.
+// Checks that the model can follow the grammar, before anything is sampled. Throws UsageError for the grammar of
+// --grammar, Error for a file's.
 void check_grammar(const SamplingFlags& flags, const std::shared_ptr<const Model>& model);
 
 }  // namespace winnow::cli

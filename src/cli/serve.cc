@@ -135,7 +135,7 @@ std::vector<std::string> all_keys(const ServeFlags& flags) {
   return keys;
 }
 
-// One line of JSON a time on the standard error.
+// Prints a line of JSON on the standard error; lines of several threads do not mix.
 void print_log(const Json& line) {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
@@ -172,8 +172,9 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
   return options;
 }
 
-// Where there is no limit the machine's memory is one: what is free beside the model, less a fifth for everything else.
-// Rank 0 decides for all ranks what there is room for.
+// Returns the engine's options. Without a limit of KV memory the machine's memory sets it: what is free besides the
+// model, less a fifth for everything else. All ranks take the smallest limit, since rank 0 decides for them what there
+// is room for.
 EngineOptions limited_engine(const ServeFlags& flags) {
   EngineOptions options = engine_options(flags.model);
   if (options.kv_bytes_limit > 0) return options;
@@ -203,22 +204,23 @@ BatchOptions batch_options(const ServeFlags& flags, std::size_t kv_limit) {
   return options;
 }
 
-// oneDNN keeps the code that it made for 1,024 shapes, and prompts have many lengths: tens of MiB. The engine remembers
-// those that it used last by itself. Before any other thread.
+// oneDNN keeps the code that it generated for 1,024 shapes, which takes tens of MiB, because prompts have many lengths.
+// The engine itself keeps the code that it used last. Call this before any other thread starts.
 void bound_code_cache() {
   constexpr int kKeep = 0;
   setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128", kKeep);
 }
 
-// A connection has a thread, and the C library a heap for each of so many: with eight for every processor tens of MiB
-// that are free in one of them are not for the others, and the next one that grows takes more from the system. Before
-// any other thread.
+// A connection has a thread, and the C library makes heaps for threads, up to eight per processor. Tens of MiB that are
+// free in one heap are not available to the others, so the next one that grows takes more from the system. Call this
+// before any other thread starts.
 void bound_heaps() {
   if (std::getenv("MALLOC_ARENA_MAX") == nullptr) mallopt(M_ARENA_MAX, 2);
 }
 
-// Free memory between what is in use stays with the C library, more of it the more mixed the requests: it is given back
-// when those under way have ended, after which it takes a few milliseconds from nobody.
+// Returns free memory to the system. Free memory between blocks in use stays with the C library, more of it the more
+// mixed the requests are. It is returned when all requests under way have ended; the few milliseconds that this takes
+// then delay no request.
 class FreeMemory {
  public:
   void give_back(const BatchStatistics& now) {
@@ -229,10 +231,11 @@ class FreeMemory {
   }
 
  private:
-  std::int64_t last_given_ = 0;  // when there had been so many requests
+  std::int64_t last_given_ = 0;  // number of requests at the last return
 };
 
-// Blocks the signals that end the server in this thread and all that it starts: they are waited for instead.
+// Blocks the signals that end the server in this thread and all that it starts, and returns them: they are waited for
+// instead.
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -242,7 +245,7 @@ sigset_t block_signals() {
   return signals;
 }
 
-// Loads in the background; /health is 503 until it is done.
+// Loads the model in the background; /health is 503 until it is done.
 class Loader {
  public:
   Loader(const ServeFlags& flags, const std::string& path, server::Service& service)
@@ -251,9 +254,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Whether there is a batch, whose contexts the end has to save, or an error.
+  // Returns true once there is an error, or a batch, whose contexts must be saved at the end.
   bool is_done() const { return is_done_; }
-  // Once it is done; null after an error.
+  // Returns the batch once loading is done; null after an error.
   const Batch* batch() const { return batch_.get(); }
 
   std::exception_ptr error;  // set before the process gets its SIGTERM
@@ -290,7 +293,7 @@ class Loader {
   std::thread thread_;  // last: it uses all of the above
 };
 
-// Until a signal ends the server.
+// Waits until a signal ends the server.
 void wait_for_the_end(const sigset_t& signals, const Loader& loader) {
   constexpr timespec kLook{.tv_sec = 1, .tv_nsec = 0};
   FreeMemory free_memory;
@@ -300,11 +303,11 @@ void wait_for_the_end(const sigset_t& signals, const Loader& loader) {
   }
 }
 
-// After what the end may take and so much more the connections' threads are given up, whatever they are at.
+// The connections' threads are given up, whatever they are doing, this long after the time that the end may take.
 constexpr std::chrono::seconds kLastResort{15};
 
-// Ends the process at a second signal, and where the connections do not end in time. Set what it returns once they
-// have.
+// Ends the process at a second signal, or if the connections do not end in time. Returns a flag to set once they have
+// ended.
 std::shared_ptr<std::atomic<bool>> watch_the_end(const sigset_t& signals, int seconds) {
   const auto have_ended = std::make_shared<std::atomic<bool>>(false);
   std::thread([signals] {
@@ -331,12 +334,12 @@ int serve_command(const Arguments& arguments) {
   const std::string path = model_path(flags.model);
   if (!speaks()) {
     bound_code_cache();
-    block_signals();  // rank 0 ends it
+    block_signals();  // rank 0 ends this process
     return follow_first_rank(flags.model, limited_engine(flags));
   }
   const server::ServiceOptions options = service_options(flags, path);
   model_options(flags.model);
-  engine_options(flags.model);  // wrong flags are told before the port is taken
+  engine_options(flags.model);  // wrong flags are reported before the port is taken
 
   bound_code_cache();
   bound_heaps();
@@ -370,7 +373,7 @@ int serve_command(const Arguments& arguments) {
     service.stop(flags.grace_s);
     serving.join();
     *have_ended = true;
-    // Loading cannot be broken off, may take minutes, and has nothing to save.
+    // Loading cannot be cancelled, may take minutes, and has nothing to save.
     if (!loader.is_done()) {
       print_log({{"event", "stopped"}});
       _exit(0);

@@ -1,4 +1,4 @@
-// Generated text on its way to the standard output.
+// Writes generated text to the standard output.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace winnow::cli {
 
-// Writes everything to a file descriptor. False when the reader of a pipe has gone; throws Error(kIo) naming `name` for
-// other failures. SIGPIPE must be ignored.
+// Writes everything to a file descriptor. Returns false if the reader of a pipe has gone; throws Error(kIo) naming
+// `name` for other failures. SIGPIPE must be ignored.
 bool write_all(int descriptor, std::string_view bytes, const std::string& name);
 
 }  // namespace winnow::cli

@@ -9,7 +9,7 @@ namespace winnow::cli {
 
 enum class Align { kLeft, kRight };
 
-// Filled with spaces up to `width` characters (not bytes).
+// Returns the text, filled with spaces up to `width` characters (not bytes).
 std::string padded_cell(const std::string& text, std::size_t width, Align align);
 
 class TextTable {
@@ -21,10 +21,10 @@ class TextTable {
 
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // One cell a column.
+  // Adds a row with one cell per column.
   void row(std::vector<std::string> cells);
 
-  // Two spaces between columns; the last column, if left-aligned, is wrapped at `width`.
+  // Returns the table with two spaces between columns; the last column, if left-aligned, is wrapped at `width`.
   std::string plain(std::size_t width = 80) const;
 
  private:

@@ -1,4 +1,5 @@
-// Where blocks lie in a range of addresses, which need not be memory of this process: nothing is read or written there.
+// An allocator of blocks in a range of addresses. The range need not be memory of this process: the allocator neither
+// reads nor writes it.
 //
 // Not thread-safe.
 #pragma once
@@ -12,12 +13,12 @@ class BlockAllocator {
  public:
   static constexpr std::size_t kAlignment = 256;
 
-  // Of a range that begins aligned. gap: bytes behind every block that belong to none.
+  // Manages a range whose begin is aligned. gap: unused bytes after every block
   BlockAllocator(std::byte* begin, std::size_t bytes, std::size_t gap = 0);
 
-  // Returns the lowest room for a block, aligned; null where there is none. Throws std::bad_alloc.
+  // Returns the lowest free address for a block, aligned; null if there is no room. Throws std::bad_alloc.
   std::byte* allocate(std::size_t bytes);
-  // Takes back what allocate() returned.
+  // Frees a block that allocate() returned.
   void free(std::byte* block) noexcept;
 
   bool holds(const std::byte* address) const { return begin_ <= address && address < begin_ + bytes_; }

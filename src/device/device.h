@@ -1,9 +1,9 @@
-// A device that computes beside this machine's processor: its memory, its queue of work, ggml's back end for the graphs
-// of layers, and winnow's own kernels. HostDevice (host_device.h) is one made of this machine's processor, for tests;
-// the CUDA plugin makes the other.
+// A device that computes besides this machine's processor: its memory, its queue of work, ggml's back end for the
+// graphs of layers, and winnow's own kernels. HostDevice (host_device.h) runs on this machine's processor, for tests;
+// the CUDA plugin provides the other implementation.
 //
-// All work is queued in order and runs behind the caller's back; download() and wait() wait for it. Errors of queued
-// work are thrown by the next call that waits. Not thread-safe, except memory(): the engine's mutex is held.
+// All work is queued in order and runs asynchronously; download() and wait() wait for it. Errors of queued work are
+// thrown by the next call that waits. Not thread-safe, except memory(): callers hold the engine's mutex.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ struct ggml_cgraph;
 namespace winnow::device {
 
 struct DeviceInfo {
-  std::string id;           // as --device takes it: "cuda:0"
+  std::string id;           // as given to --device: "cuda:0"
   std::string name;         // "NVIDIA H100 80GB HBM3"
-  std::string description;  // what a person asks next: compute capability, driver
+  std::string description;  // further properties: compute capability, driver
   std::size_t bytes_total = 0;
 };
 
@@ -32,7 +32,7 @@ struct DeviceInfo {
 class Buffer {
  public:
   Buffer() = default;
-  // block: what holds the bytes where the ggml buffer only shows them.
+  // block: the owner of the bytes, if the ggml buffer only refers to them
   Buffer(ggml_backend_buffer* buffer, std::byte* data, std::size_t bytes, std::shared_ptr<void> block = nullptr)
       : buffer_(buffer), data_(data), bytes_(bytes), block_(std::move(block)) {}
   Buffer(Buffer&& other) noexcept;
@@ -45,7 +45,7 @@ class Buffer {
     return reinterpret_cast<T*>(data_);
   }
   std::size_t bytes() const { return bytes_; }
-  ggml_backend_buffer* buffer() const { return buffer_; }  // for tensors of graphs that lie in it
+  ggml_backend_buffer* buffer() const { return buffer_; }  // for graphs' tensors that lie in it
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
@@ -71,12 +71,13 @@ class Device {
   // Returns ggml's back end, whose graphs run in the same queue.
   virtual ggml_backend* backend() = 0;
   // Queues the nodes first, ..., last - 1 of a graph whose tensors lie in this device's memory. Throws Error(kInternal)
-  // where ggml refuses them.
+  // if ggml refuses them.
   virtual void compute(ggml_cgraph* graph, int first, int last) = 0;
 
-  // Returns a block of at least `bytes` bytes, 256-byte aligned. Throws Error(kOutOfMemory) that says what is free.
+  // Returns a block of at least `bytes` bytes, 256-byte aligned. Throws Error(kOutOfMemory), whose message gives the
+  // free bytes.
   virtual Buffer allocate(std::size_t bytes) = 0;
-  // Returns the memory in which sessions' pages lie. May outlive the call, not the device.
+  // Returns the memory in which sessions' pages lie. It may outlive the call, but not the device.
   virtual std::shared_ptr<EntryMemory> memory() = 0;
 
   // Copies to the device; `from` may change once this returns.
@@ -84,25 +85,26 @@ class Device {
   // Copies from the device and waits for it.
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill_zero(void* to, std::size_t bytes) = 0;
-  // Waits for all that is queued. Throws Error(kInternal) with the device's own words where it failed.
+  // Waits for all queued work. Throws Error(kInternal) with the device's message if any of it failed.
   virtual void wait() = 0;
 
   // Queues one of winnow's own kernels.
   virtual void queue(const KernelPlan& plan) = 0;
   // Queues a product.
   virtual void multiply(const Product& plan) = 0;
-  // Converts n numbers, whole rows, of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
+  // Converts n numbers (whole rows) of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
   // not convert.
   virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;
 
-  // Records what `work` queues, without running it; null where the device cannot record. The work has run before as it
-  // is, so that nothing is allocated meanwhile, and neither uploads nor waits (Error(kInternal)). Replays read what
-  // lies at the plans' addresses then; graphs have to stay as long as the recording.
+  // Records what `work` queues, without running it; returns null if the device cannot record. The same work must have
+  // run before, so that it allocates no memory while it is recorded, and must neither upload nor wait
+  // (Error(kInternal)). A replay reads the present contents of the plans' addresses; graphs must live as long as the
+  // recording.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
 };
 
-// Makes room for `bytes` bytes and some more in a buffer that what is queued may still read; what it held is lost.
-// Throws Error(kOutOfMemory), and the buffer is then empty.
+// Grows a buffer to at least `bytes` bytes, after waiting for queued work that may still read it; its contents are
+// lost. Throws Error(kOutOfMemory), and the buffer is then empty.
 void grow(Device& device, Buffer& buffer, std::size_t bytes);
 
 }  // namespace winnow::device

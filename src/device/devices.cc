@@ -39,7 +39,7 @@ Name parse_name(std::string_view name) {
   if (name == "auto") return {Name::Kind::kAuto};
   if (name == "cuda") return {Name::Kind::kCuda};
   if (name == "host" && open_host_device != nullptr) return {Name::Kind::kHost};
-  // Returns the number behind a prefix.
+  // Returns the number after a prefix.
   const auto number_behind = [name](std::string_view prefix) -> std::optional<int> {
     if (!name.starts_with(prefix)) return std::nullopt;
     const std::string_view digits = name.substr(prefix.size());
@@ -57,7 +57,7 @@ Name parse_name(std::string_view name) {
                                                "' (`winnow info --devices` lists what there is)");
 }
 
-// The folder of the program, and that of the file that this code is in, which is another one in Python.
+// Returns the folder of the program and that of the file that contains this code, which is another one in Python.
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -72,7 +72,8 @@ std::vector<fs::path> folders() {
   return found;
 }
 
-// Nothing where there is no plugin. Throws Error(kNotFound) where the variable names one that is not there.
+// Returns the plugin's path; nullopt if there is none. Throws Error(kNotFound) if the variable names a file that does
+// not exist.
 std::optional<fs::path> find_plugin() {
   std::error_code ignored;
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
@@ -94,7 +95,7 @@ std::string no_plugin() {
          " where CUDA's compiler nvcc is; it belongs beside the program, or " + kVariable + " names it";
 }
 
-// What dlopen says, and what to do about what is known.
+// Returns an error with dlopen's message and, for known causes, the remedy.
 Error load_failure(const fs::path& path, const std::string& words) {
   const auto lacks = [&](const char* library) { return words.starts_with(library); };
   if (lacks("libcuda.so")) {
@@ -110,8 +111,8 @@ Error load_failure(const fs::path& path, const std::string& words) {
           path.string() + " cannot be loaded as winnow's plugin for CUDA (" + words + "): `make cuda` builds it anew"};
 }
 
-// Throws Error(kNotFound) for want of a driver, Error(kUnsupported) otherwise. A plugin stays loaded as long as the
-// process runs: what it made may outlive any caller.
+// Returns the plugin of a file, loaded at most once. Throws Error(kNotFound) if there is no driver, Error(kUnsupported)
+// otherwise. A plugin stays loaded as long as the process runs, since its objects may outlive any caller.
 const Plugin& load(const fs::path& path) {
   static std::mutex mutex;
   static std::vector<std::pair<fs::path, const Plugin*>> loaded;
@@ -125,7 +126,7 @@ const Plugin& load(const fs::path& path) {
     const char* words = dlerror();
     throw load_failure(path, words == nullptr ? "no reason given" : words);
   }
-  // A function's address comes as one of an object.
+  // dlsym returns a function's address as an object pointer.
   const auto function = reinterpret_cast<PluginFunction>(dlsym(handle, kPluginFunction));
   const Plugin* const plugin = function == nullptr ? nullptr : function();
   if (plugin == nullptr) {

@@ -34,7 +34,7 @@ void multiply_rows(const Product& plan) {
   }
 }
 
-// Some neighbouring nodes of a graph as a graph of their own.
+// A graph of some consecutive nodes of another graph.
 class Part {
  public:
   Part(ggml_cgraph* whole, int first, int last) {

@@ -1,8 +1,8 @@
-// A device made of this machine's processor, for tests: ggml's CPU back end and winnow's kernels compiled for threads
-// as fibers. Its memory cannot be touched but by what is queued: a pointer that code of the host follows faults. What
-// was never written reads as NaN in every format. It can record, so that what is recorded can be tested, too.
+// A device that runs on this machine's processor, for tests: ggml's CPU back end, and winnow's kernels compiled with
+// fibers as their threads. Only queued work can access its memory: a pointer that host code follows faults. Memory that
+// was never written reads as NaN in every format. The device can record, so that recordings are tested, too.
 //
-// Programs that are linked with winnow_host_device have it, as --device host.
+// It exists in programs that are linked with winnow_host_device, as --device host.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 namespace winnow::device {
 
 struct HostDeviceOptions {
-  std::size_t bytes = std::size_t{64} << 30;  // of memory that it pretends to have
-  int n_threads = 1;                          // of graphs; kernels run on the caller's
+  std::size_t bytes = std::size_t{64} << 30;  // size of the memory that it reports
+  int n_threads = 1;                          // for graphs; kernels run on the caller's thread
 };
 
-// Throws Error(kOutOfMemory) where the system has no such range of addresses.
+// Throws Error(kOutOfMemory) if the system cannot reserve such a range of addresses.
 std::shared_ptr<Device> open_host_device(const HostDeviceOptions& options);
-// mib: of memory; 0: HostDeviceOptions'.
+// mib: size of the memory in MiB; 0: HostDeviceOptions' default
 std::shared_ptr<Device> open_host_device(int mib = 0);
 
 }  // namespace winnow::device

@@ -1,6 +1,6 @@
-// What winnow's own kernels do on a device, as plain structs: Device queues them, device/kernels has their code. All
-// pointers are addresses in the device's memory; sizes are in numbers unless they say bytes. kName says in errors which
-// kernel it was.
+// The arguments of winnow's own device kernels, as plain structs: Device queues them, and device/kernels implements
+// them. All pointers are addresses in the device's memory; sizes count numbers unless they say bytes. kName names the
+// kernel in errors.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@ struct HeadTable {
   std::int32_t n_entries;
 };
 
-// The dimensions and the rule of attention in a layer.
+// The dimensions and parameters of a layer's attention.
 struct LayerAttention {
   int n_head;
   int n_kv_head;
   int key_dim;         // a multiple of 16, at most 256
-  int value_dim;       // likewise
+  int value_dim;       // a multiple of 16, at most 256
   EntryType key_type;  // kF16 or kBF16
   EntryType value_type;
   float scale;
@@ -42,60 +42,60 @@ struct StoreRows {
   LayerAttention layer;
   const float* k;          // [n_rows][n_kv_head][key_dim], rotated
   const float* v;          // [n_rows][n_kv_head][value_dim]
-  const HeadTable* heads;  // [n_kv_head], the rows' entries counted
+  const HeadTable* heads;  // [n_kv_head], which include the rows' entries
   int n_rows;
 };
 
 // Causal attention of many rows of one sequence. Row r sees the first n_entries - n_rows + 1 + r entries of a head,
-// less those that the window hides.
+// except those that the window hides.
 struct CausalAttention {
   static constexpr const char* kName = "attention of a prompt";
   LayerAttention layer;
   const float* q;          // [n_rows][n_head][key_dim], rotated
   float* out;              // [n_rows][n_head][value_dim]
   float* log_sum_exp;      // [n_rows][n_head] natural log of the softmax denominators, sinks included; or null
-  const HeadTable* heads;  // [n_kv_head], with the rows' own entries, which are stored
+  const HeadTable* heads;  // [n_kv_head], which include the rows' own entries, already stored
   int n_rows;
   std::int32_t n_most;  // the most entries of any head
 };
 
-// The most slices into which a step cuts one head's entries.
+// The largest number of slices into which a step cuts one head's entries.
 inline constexpr int kMaxStepSlices = 64;
 
-// Attention of one new row for each of several sequences, each with its own lengths. The row's key and value become
-// the last entry of its head first.
+// Attention of one new row for each of several sequences, which have different lengths. The row's key and value are
+// stored first, as the last entry of its head.
 struct StepAttention {
   static constexpr const char* kName = "attention of a step";
   LayerAttention layer;
   const float* q;          // [n_sequences][n_head][key_dim], rotated
-  const float* k;          // [n_sequences][n_kv_head][key_dim], rotated; null: the layer stores nothing
+  const float* k;          // [n_sequences][n_kv_head][key_dim], rotated; null: the layer stores no entries
   const float* v;          // [n_sequences][n_kv_head][value_dim]
   float* out;              // [n_sequences][n_head][value_dim]
-  const HeadTable* heads;  // [n_sequences][n_kv_head], with the step's own entry. Read when the kernel runs.
+  const HeadTable* heads;  // [n_sequences][n_kv_head], which include the step's own entry; read when the kernel runs
   int n_sequences;
-  // Workspace, the same for all layers of a step: see step_workspace_bytes.
+  // Workspace, shared by all layers of a step: see step_workspace_bytes.
   std::byte* workspace;
 };
 
 // Returns the bytes of a step's workspace: a counter for each query head, which must be zero before the first use and
-// is left so, then partial results.
+// is zero again afterwards, then partial results.
 constexpr std::size_t step_workspace_bytes(int n_sequences, int n_head, int value_dim) {
   const std::size_t n_rows = static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(n_head);
   const std::size_t counters = (n_rows * sizeof(std::int32_t) + 255) / 256 * 256;
   return counters + n_rows * kMaxStepSlices * (static_cast<std::size_t>(value_dim) + 2) * sizeof(float);
 }
 
-// The most slices into which a head's entries are cut for the statistics below.
+// The largest number of slices into which a head's entries are cut for the statistics below.
 inline constexpr int kMaxStatisticsSlices = 32;
 
-// Reductions of window rows' attention over a head's first n_columns entries, as kernels::window_statistics has them.
-// The n_rows rows are the last ones of the sequence, or see all entries alike.
+// Reductions of window rows' attention over a head's first n_columns entries, as in kernels::window_statistics. The
+// n_rows rows are the last ones of the sequence, or all of them see all entries.
 struct WindowStatistics {
   static constexpr const char* kName = "statistics of a window";
   LayerAttention layer;
   const float* q;  // [n_rows][n_head][key_dim], rotated
   int n_rows;
-  bool sees_all;                  // every row sees all entries; else row r those up to its own
+  bool sees_all;                  // every row sees all entries; else row r sees those up to its own
   const HeadTable* heads;         // [n_kv_head]
   std::int32_t n_most;            // the most entries of any head
   std::int32_t stride;            // of the columns below, per query head
@@ -107,8 +107,8 @@ struct WindowStatistics {
   float* last;
   float* squares;   // sum of squares over the rows
   double* entropy;  // [n_head], over the columns and rows: -sum p ln p
-  // Workspace: the rows' greatest scores, the sums of the exponentials of the scores less these, and what a slice adds
-  // to the entropy. The last may be null where the entropy is.
+  // Workspace: the rows' maximum scores, the sums of the exponentials of the scores minus these, and each slice's part
+  // of the entropy. The last may be null if `entropy` is.
   float* row_max;         // [n_head][kMaxStatisticsSlices][n_rows]
   float* row_sum;         // [n_head][kMaxStatisticsSlices][n_rows]
   double* slice_entropy;  // [n_head][kMaxStatisticsSlices]
@@ -127,8 +127,7 @@ struct RowNorms {
   float* value_l2;
 };
 
-// Rows on their way into products of bfloat16. All addresses are 16-byte aligned, and rows have a multiple of 8
-// numbers.
+// Converts rows to bfloat16 for products. All addresses are 16-byte aligned, and rows have a multiple of 8 numbers.
 struct RowsToBf16 {
   static constexpr const char* kName = "converting rows";
   const float* from;
@@ -136,7 +135,7 @@ struct RowsToBf16 {
   std::int64_t n;  // numbers of all rows
 };
 
-// Rows normed by their root mean square.
+// Normalises rows by their root mean square.
 struct NormedToBf16 {
   static constexpr const char* kName = "norms of a layer's rows";
   const float* from;    // [n_rows][n]
@@ -147,7 +146,7 @@ struct NormedToBf16 {
   int n_rows;
 };
 
-// activation(gate) * up.
+// Computes activation(gate) * up.
 struct GatedToBf16 {
   static constexpr const char* kName = "gating rows";
   const float* gate;
@@ -157,7 +156,7 @@ struct GatedToBf16 {
   bool is_gelu;    // the activation is GELU, by tanh; else SiLU
 };
 
-// A product of bfloat16 with sums in float32: y = W x, or y += W x.
+// A product of bfloat16 matrices with float32 sums: y = W x, or y += W x.
 struct Product {
   const void* weight;  // [n_out][n_in] bfloat16
   const void* x;       // [n_rows][n_in] bfloat16
@@ -168,14 +167,13 @@ struct Product {
   bool adds;
 };
 
-// Rows of numbers in 8 bits, with a scale for every 32 of them: a number is scale * byte.
+// Rows of 8-bit numbers, with a scale for every 32 of them: a number is scale * byte.
 struct EightBitRows {
   std::int8_t* numbers;  // [n_rows][n], 16-byte aligned
   float* scales;         // [n_rows][n / 32][2], 16-byte aligned: the scale, and the scale times the sum of the 32 bytes
 };
 
-// Returns the bytes of the rows' numbers, and then of these and the scales that may lie behind them; n is a multiple
-// of 32.
+// Return the bytes of the rows' numbers, and of these with the scales that may follow them; n is a multiple of 32.
 constexpr std::size_t eight_bit_number_bytes(int n_rows, int n) {
   return static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(n);
 }
@@ -222,8 +220,8 @@ inline constexpr int kMaxProductParts = 3;
 
 // y = W x + bias + add.
 struct ProductPart {
-  // [n_out][n_in] in ggml's blocks, from a 16-byte aligned address on; the bytes up to the next multiple of 16 can be
-  // read.
+  // [n_out][n_in] in ggml's blocks, at a 16-byte aligned address; the bytes up to the next multiple of 16 must be
+  // readable.
   const void* weight;
   WeightType type;
   int n_out;
@@ -232,19 +230,19 @@ struct ProductPart {
   const float* add;   // [n_rows][n_out], may be y; or null
 };
 
-// Products of a few rows with up to three weights. A row's result has the same bits whatever rows are with it.
+// Products of a few rows with up to three weights. A row's result has the same bits whichever other rows there are.
 struct VectorProduct {
   static constexpr const char* kName = "products of rows";
   ProductPart parts[kMaxProductParts];
   int n_parts;
   int n_in;  // whole blocks of every type, a multiple of 32
   int n_rows;
-  // Those that the types need; the other null.
+  // Set as the types of the weights need; the other is null.
   EightBitRows x;
   const float* x_float;  // [n_rows][n_in], 16-byte aligned
 };
 
-// Rows to 8 bits.
+// Quantises rows to 8 bits.
 struct QuantiseRows {
   static constexpr const char* kName = "rows to 8 bits";
   const float* x;  // [n_rows][n], 16-byte aligned
@@ -253,14 +251,14 @@ struct QuantiseRows {
   int n;  // a multiple of 32
 };
 
-// The most numbers of a row that RmsNormRows takes.
+// The largest row, in numbers, that RmsNormRows takes.
 inline constexpr int kMaxNormNumbers = 16384;
 
-// Rows with a root mean square of 1, times a weight.
+// Scales rows to a root mean square of 1 and multiplies them by a weight.
 struct RmsNormRows {
   static constexpr const char* kName = "norms of a step";
   float* x;             // [n_rows][n], 16-byte aligned like all rows here
-  const float* add;     // [n_rows][n], is added to x first, which changes; or null
+  const float* add;     // [n_rows][n], added to x in place first; or null
   const float* weight;  // [n] or null
   float eps;
   float* out;          // [n_rows][n] or null
@@ -271,7 +269,7 @@ struct RmsNormRows {
 
 enum class GateActivation : std::int32_t { kSilu, kGelu };
 
-// activation(gate) * up.
+// Computes activation(gate) * up.
 struct GatedRows {
   static constexpr const char* kName = "gates of a step";
   const float* gate;  // [n_rows][n], 16-byte aligned like all rows here
@@ -283,8 +281,8 @@ struct GatedRows {
   int n;  // a multiple of 32
 };
 
-// Norms of stored values behind the output projection: of each entry, the mean over the query heads of its group of
-// || v W_O[head] ||_1.
+// Norms of stored values after the output projection: for each entry, the mean of || v W_O[head] ||_1 over the query
+// heads of its group.
 struct ProjectedNorms {
   static constexpr const char* kName = "norms of projected values";
   LayerAttention layer;
@@ -296,14 +294,15 @@ struct ProjectedNorms {
   float* norms;  // [n_kv_head][stride]
 };
 
-// Rows of queries that pass through shared memory together in the folds below.
+// The number of query rows that pass through shared memory together in the folds below.
 inline constexpr int kFoldStrip = 32;
 constexpr std::int64_t fold_padded_rows(int n_rows) {
   return (std::int64_t{n_rows} + kFoldStrip - 1) / kFoldStrip * kFoldStrip;
 }
 
 // Attention weights exp(score - log-sum-exp) of rows on a head's first n_columns entries, folded over the rows. The
-// rows are the sequence's last ones but for n_later, or see all entries alike. Layers without a sliding window.
+// rows are followed by the sequence's last n_later rows, or all of them see all entries. Only for layers without a
+// sliding window.
 struct ColumnFolds {
   static constexpr const char* kName = "columns of attention";
   LayerAttention layer;
@@ -312,8 +311,8 @@ struct ColumnFolds {
   int n_rows;
   int n_later;
   bool sees_all;
-  bool is_max;                    // the greatest weight; else the sum
-  bool adds;                      // to what the columns hold of other rows; else they are overwritten
+  bool is_max;                    // the maximum of the weights; else their sum
+  bool adds;                      // folds into what the columns hold of other rows; else they are overwritten
   const HeadTable* heads;         // [n_kv_head]
   std::int32_t n_most;            // the most entries of any head
   std::int32_t stride;            // of the columns, per query head
@@ -322,14 +321,15 @@ struct ColumnFolds {
   std::byte* workspace;           // fold_workspace_bytes
 };
 
-// Returns the bytes of the workspace of a fold of n_rows rows: for the queries' 16-bit terms, two at most.
+// Returns the bytes of the workspace of a fold of n_rows rows, which holds at most two 16-bit terms of each query
+// number.
 constexpr std::size_t fold_workspace_bytes(int n_rows, int n_head, int key_dim) {
   const std::size_t width = key_dim <= 64 ? 64 : key_dim <= 128 ? 128 : 256;
   return static_cast<std::size_t>(fold_padded_rows(n_rows)) * static_cast<std::size_t>(n_head) *
          (2 * width * 2 + sizeof(float));
 }
 
-// The sums over rows of queries before rotation, and of their outer products.
+// Sums of queries before rotation, and of their outer products, over the rows.
 struct QueryMoments {
   static constexpr const char* kName = "moments of queries";
   const float* q;  // [n_rows][n_head][key_dim]
@@ -340,8 +340,8 @@ struct QueryMoments {
   double* outer;  // [n_head][key_dim][key_dim]
 };
 
-// The log of the expected exponential of the scores that queries with these moments have with each stored key k:
-// scale mean'k + scale^2 k'covariance k / 2.
+// The log of the expected exponential of the scores of each stored key k, for queries with these moments: scale mean'k
+// + scale^2 k'covariance k / 2.
 struct ExpectedScores {
   static constexpr const char* kName = "expected scores";
   LayerAttention layer;
@@ -362,7 +362,7 @@ struct RowLengths {
   int n_rows;
 };
 
-// Copies of bytes, in any order: no target may be among the sources.
+// Copies of bytes, carried out in any order: no target may overlap a source.
 struct Copies {
   static constexpr const char* kName = "copying entries";
   const void* list;  // [n] ByteCopy, in the device's memory

@@ -1,5 +1,5 @@
-// What a shared library of another kind of device exports: one C function that returns a Plugin. Only winnow's own
-// libraries are meant, of the same build.
+// The interface of a shared library for another kind of device: one C function that returns a Plugin. The library must
+// come from the same build of winnow.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,16 @@
 namespace winnow::device {
 
 struct Plugin {
-  // These three stay where they are in every version: who reads them finds out whether the rest fits.
+  // These three have the same place in every version, so that a reader can check whether the rest fits.
   const char* winnow_version;  // kVersion
-  const char* ggml_version;    // of the sources that its ggml back end was built from
+  const char* ggml_version;    // version of the sources of its ggml back end
   const char* interface;       // kPluginInterface
 
-  // Returns the devices that it could open. `missing`: why there are none or fewer, and the way out; empty if nothing
-  // is.
+  // Returns the devices that it could open. `missing`: the reason why there are none or fewer, and the remedy; empty if
+  // there is no such reason.
   std::vector<DeviceInfo> (*list)(std::string& missing);
-  // Throws Error(kNotFound) for an index that list() does not have, Error(kUnsupported) where the device or its driver
-  // fails.
+  // Opens a device. Throws Error(kNotFound) for an index that list() does not have, Error(kUnsupported) if the device
+  // or its driver fails.
   std::shared_ptr<Device> (*open)(int index);
 };
 

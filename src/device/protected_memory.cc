@@ -24,10 +24,10 @@
 namespace winnow::device {
 namespace {
 
-// Protection changes with every call, and is quick for huge pages.
+// Protection changes with every call, which is fast for huge pages.
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Behind every block, which AddressSanitizer guards.
+// Unused bytes after every block, which AddressSanitizer guards.
 constexpr std::size_t kGap = 256;
 
 // NaN in f32, f16 and bf16.
@@ -125,7 +125,7 @@ void ProtectedMemory::give_back(std::byte* from, std::size_t bytes) noexcept {
 void ProtectedMemory::copy(std::span<const ByteCopy> copies) noexcept {
   std::size_t n = 0;
   for (const ByteCopy& copy : copies) n += copy.bytes;
-  std::vector<std::byte> staged(n);  // a test that runs out of memory here ends
+  std::vector<std::byte> staged(n);  // a test that runs out of memory here is aborted
   const Opened opened(*this);
   n = 0;
   for (const ByteCopy& copy : copies) {

@@ -1,4 +1,4 @@
-// Memory that the processor cannot touch but while it is open: HostDevice's.
+// HostDevice's memory, which the processor can access only while it is open.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class ProtectedMemory final : public EntryMemory {
   ProtectedMemory& operator=(const ProtectedMemory&) = delete;
   ~ProtectedMemory() override;
 
-  // Lets the processor in as long as there is one.
+  // Opens the memory to the processor for the lifetime of the object.
   class Opened {
    public:
     explicit Opened(ProtectedMemory& memory) : memory_(memory) { memory_.open(); }
@@ -49,8 +49,8 @@ class ProtectedMemory final : public EntryMemory {
   mutable std::mutex mutex_;
   std::byte* mapping_;
   std::size_t mapping_bytes_;
-  std::byte* begin_;            // of the blocks, on a huge page
-  std::size_t used_bytes_ = 0;  // behind begin_: the most that was ever allocated, in whole huge pages
+  std::byte* begin_;            // of the blocks, aligned to a huge page
+  std::size_t used_bytes_ = 0;  // from begin_: the most that was ever allocated, in whole huge pages
   int n_open_ = 0;
   BlockAllocator blocks_;
 };

@@ -18,10 +18,10 @@ namespace winnow::eval {
 namespace {
 
 constexpr double kNever = -3.14e100;  // jieba's logarithm of a probability of 0
-// Positions in a word: begin, middle, end, single. In the order of jieba's letters, which breaks ties.
+// Positions in a word: begin, end, middle, single. They are in the order of jieba's letters, which breaks ties.
 constexpr std::array<char, 4> kStates = {'B', 'E', 'M', 'S'};
 constexpr std::size_t kB = 0, kE = 1, kM = 2, kS = 3;
-// The two states that may come before B, E, M, S, in that order too.
+// The two states that may come before each of B, E, M, S, in that order, too.
 constexpr std::array<std::array<std::size_t, 2>, 4> kBefore = {{{kE, kS}, {kB, kM}, {kB, kM}, {kE, kS}}};
 
 struct TextHash {
@@ -31,7 +31,7 @@ struct TextHash {
 
 bool is_ascii_word(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_ascii_digit(c); }
 
-// What jieba looks up in its dictionary; other characters are words by themselves.
+// Returns true for characters that jieba looks up in its dictionary; others are words by themselves.
 bool is_dictionary_character(char32_t c) {
   return is_han(c) || is_ascii_word(c) || TextView(U"+#&._%-").find(c) != TextView::npos;
 }
@@ -56,7 +56,8 @@ std::string file_text(const std::filesystem::path& path) {
   return read_input(path.string(), input::kText);
 }
 
-// The numbers of a file that is a Python dictionary of numbers or of such dictionaries: put(outer key, key, number).
+// Reads the numbers of a file that is a Python dictionary of numbers or of such dictionaries: calls put(outer key, key,
+// number) for each.
 template <typename Put>
 void read_numbers(const std::filesystem::path& path, Put put) {
   const std::string text = file_text(path);
@@ -101,7 +102,7 @@ std::size_t state_of(const std::string& name, const std::filesystem::path& path)
 }  // namespace
 
 struct Jieba::Tables {
-  // Of every word and every beginning of one, which has 0 if it is no word itself.
+  // Frequency of every word, and of every prefix of a word; 0 for a prefix that is no word itself.
   std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>> frequency;
   double log_total = 0;
   std::array<double, 4> start;
@@ -155,8 +156,8 @@ void Jieba::Tables::read_model(const std::filesystem::path& folder) {
   });
 }
 
-// The path of the greatest probability through the graph of dictionary words; runs of single characters go to the
-// model, which knows names and other words that no dictionary has.
+// Takes the most probable path through the graph of dictionary words. Runs of single characters go to the model, which
+// knows names and other words that no dictionary has.
 void Jieba::Tables::cut_block(TextView block, std::vector<Text>& words) const {
   const std::size_t n = block.size();
   std::string utf8;
@@ -173,7 +174,7 @@ void Jieba::Tables::cut_block(TextView block, std::vector<Text>& words) const {
     bool any = false;
     const auto consider = [&](std::size_t end, std::int64_t count) {
       const double value = std::log(static_cast<double>(std::max<std::int64_t>(count, 1))) - log_total + best[end];
-      if (any && value < best[begin]) return;  // of equals the longest
+      if (any && value < best[begin]) return;  // the longest of equals wins
       best[begin] = value;
       end_of[begin] = end;
       any = true;
@@ -206,7 +207,8 @@ void Jieba::Tables::cut_block(TextView block, std::vector<Text>& words) const {
   end_run(n);
 }
 
-// Numbers with decimals and a percent sign, and ASCII words, stay together.
+// Splits a run of single characters: Han characters by the model; ASCII words, and numbers with decimals and a percent
+// sign, stay together.
 void Jieba::Tables::cut_unknown(TextView text, std::vector<Text>& words) const {
   for_runs(text, is_han, [&](TextView run, bool han) {
     if (han) return cut_by_model(run, words);

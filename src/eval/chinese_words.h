@@ -1,4 +1,5 @@
-// Chinese words as jieba 0.42.1 splits them (precise mode with its hidden Markov model), where its dictionary is there.
+// Splits Chinese text into words as jieba 0.42.1 does (precise mode with its hidden Markov model), if its dictionary is
+// set.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@ class Jieba {
   // Throws Error(kNotFound, kBadFile).
   explicit Jieba(const std::string& folder);
   ~Jieba();
-  // list(jieba.cut(text)): joined, the words are the text again.
+  // Returns list(jieba.cut(text)), words that concatenate to the text.
   std::vector<Text> cut(TextView text) const;
 
  private:
@@ -23,7 +24,7 @@ class Jieba {
   std::unique_ptr<const Tables> tables_;
 };
 
-// By the dictionary that set_jieba named (sample.h); without one the characters.
+// Returns the words by the dictionary that set_jieba named (sample.h), or the single characters if none is set.
 std::vector<Text> chinese_words(TextView text);
 
 }  // namespace winnow::eval

@@ -25,7 +25,7 @@ struct CaseText {  // one code point that becomes several
 
 #include "eval/unicode_tables.inc"
 
-// The last element of an ascending table that begins at c or before, or null.
+// Returns the last element of an ascending table that begins at c or before, or null.
 template <typename Element, std::size_t n, typename First>
 const Element* last_from(const Element (&table)[n], char32_t c, First first) {
   const Element* after =
@@ -40,7 +40,7 @@ bool contains(const Range (&table)[n], char32_t c) {
   return range != nullptr && c <= range->last;
 }
 
-// Runs of step 2 interleave (every second letter is upper case), so the one before may hold c as well.
+// Runs of step 2 interleave (every second letter is upper case), so the run before may hold c as well.
 template <std::size_t n>
 char32_t moved(const CaseRun (&table)[n], char32_t c) {
   const CaseRun* run = last_from(table, c, [](const CaseRun& r) { return r.first; });

@@ -11,7 +11,7 @@ namespace winnow::eval {
 using Text = std::u32string;
 using TextView = std::u32string_view;
 
-// What is not UTF-8 becomes U+FFFD, as where an answer ends inside a character.
+// Decodes UTF-8. Invalid bytes become U+FFFD, e.g. where an answer ends inside a character.
 Text decode(std::string_view utf8);
 std::string encode(TextView text);
 
@@ -21,7 +21,7 @@ bool is_ascii_digit(char32_t c);     // [0-9]
 bool is_word_character(char32_t c);  // \w
 bool is_han(char32_t c);             // U+4E00 to U+9FD5, jieba's range
 
-// str.lower() and str.upper(), but for the form of a final sigma.
+// str.lower() and str.upper(), except for the form of a final sigma.
 Text lower(TextView text);
 Text upper(TextView text);
 
@@ -31,7 +31,7 @@ std::vector<Text> split(TextView text);                  // str.split()
 std::vector<Text> split_at(TextView text, char32_t at);  // str.split(at)
 Text join(const std::vector<Text>& parts, TextView between);
 Text replace_all(Text text, TextView from, TextView to);  // str.replace()
-// Every maximal run of characters for which `test` holds.
+// Returns every maximal run of characters for which `test` is true.
 std::vector<Text> runs_of(TextView text, bool (*test)(char32_t));
 
 }  // namespace winnow::eval

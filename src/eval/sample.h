@@ -1,5 +1,5 @@
-// One prompt of a benchmark, ready to be run: what every benchmark's files and generators become, and all that the
-// runner knows of them.
+// A prompt of a benchmark, ready to be run. Every benchmark turns its files or its generator's output into samples, and
+// the runner knows nothing else about it.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace winnow::eval {
 
-// A question with what its answer is judged by. Most samples have one; SCBench's have several on one context.
+// A question with the references and the metric that judge its answer. Most samples have one turn; SCBench's have
+// several on one context.
 struct Turn {
   std::string question;       // the template from the question on, up to the answer prefix
   std::string answer_prefix;  // the template's end, which the model continues; may be empty
-  std::string follow_up;      // SCBench's multi-turn mode: what is appended for this turn (turns after the first)
-  std::vector<std::string> references;  // any of them is right (retrieval of several: all are asked for)
+  std::string follow_up;      // SCBench's multi-turn mode: text appended for this turn (turns after the first)
+  std::vector<std::string> references;  // right answers; any of them counts (retrieval of several: all are asked for)
   std::vector<std::string> classes;     // all classes of a classification
   std::string metric;                   // a name of metrics.h; empty: nothing is generated (perplexity, fidelity)
-  std::string keyword;  // reported beside the score: whether the answer contains it (niah); may be empty
-  int max_new = 0;      // most tokens of the answer; of perplexity and fidelity, those of the continuation
+  std::string keyword;  // text that the report looks for in the answer, besides the score (niah); may be empty
+  int max_new = 0;      // most tokens of the answer; for perplexity and fidelity, of the continuation
 };
 
 // All texts are the templates of the benchmark's own code, filled; see docs/benchmarks.md.
 struct Sample {
   std::string id;       // unique within the task, stable from run to run
   std::string task;     // "narrativeqa", "niah_single_1", ...
-  std::string group;    // tables give its mean beside the task's (LongBench-E: "0-4k", "4-8k", "8k+"); may be empty
-  std::string cluster;  // samples that are not independent (the same book) share it; empty: the sample alone
+  std::string group;    // tables give its mean besides the task's (LongBench-E: "0-4k", "4-8k", "8k+"); may be empty
+  std::string cluster;  // shared by samples that are not independent (the same book); empty: independent of others
   std::string context;  // the template up to the question, filled
   std::vector<Turn> turns;
   // Coordinates for tables and plots: "length" (tokens or words), "depth" (percent), ...
@@ -43,10 +44,10 @@ struct Sample {
   bool first_line_only = false;       // before scoring: prediction.lstrip('\n').split('\n')[0]
 };
 
-// What the samples of a benchmark are made from.
+// The inputs and settings from which a benchmark makes its samples.
 struct SampleOptions {
   std::vector<std::string> tasks;     // empty: all of the benchmark
-  std::string data;                   // folder or file in the official format; empty: generated, or what ships
+  std::string data;                   // folder or file in the official format; empty: generated, or shipped data
   std::vector<std::int32_t> lengths;  // generated benchmarks: tokens
   std::vector<double> depths;         // percent, niah and needlebench
   std::string haystack;               // text file, or a folder of them (*.txt); empty: the text that ships
@@ -58,49 +59,51 @@ struct SampleOptions {
   bool chat_prompts = false;   // InfiniteBench: its prompts for chat models
   // Tokens that a chat template adds to a prompt: generated prompts leave room for them.
   std::int32_t reserved_tokens = 0;
-  // The model's own tokenizer, for generated lengths; use_tokenizer() sets both. Files in the official formats need
-  // neither. The token texts are bytes that, joined, are the text again.
+  // Functions of the model's tokenizer, for lengths of generated samples; use_tokenizer() sets both. Files in the
+  // official formats need neither. split_tokens returns byte strings that concatenate to the text.
   std::function<std::int32_t(std::string_view)> count_tokens;
   std::function<std::vector<std::string>(std::string_view)> split_tokens;
-  std::function<void(const std::string&)> on_skipped;  // a line that was left out, and why
+  std::function<void(const std::string&)> on_skipped;  // called with each line that was left out, and why
 };
 
 void use_tokenizer(SampleOptions& options, std::shared_ptr<const Model> model);
 
-// A benchmark: where its samples come from and how an answer is judged. Stateless, one instance per process.
+// A benchmark: a source of samples with the metrics that judge their answers. It is stateless, with one instance per
+// process.
 class Benchmark {
  public:
   virtual ~Benchmark() = default;
   virtual std::string_view name() const = 0;
   virtual std::string_view summary() const = 0;        // one line
   virtual std::vector<std::string> tasks() const = 0;  // in the order of its tables
-  // Which of the optional inputs it reads: "data", "lengths", "depths", "haystack", "words". Another has no effect on
-  // it.
+  // Returns the optional inputs that it reads, of "data", "lengths", "depths", "haystack" and "words". Other inputs
+  // have no effect on it.
   virtual std::vector<std::string_view> inputs() const = 0;
-  // Throws Error: kNotFound for an unknown task (with the nearest) or a missing file (with where to get it by name),
-  // kBadFile naming file and line.
+  // Returns the samples. Throws Error(kNotFound) for an unknown task (with the nearest) or a missing file (with the
+  // place to get it from), and kBadFile naming file and line.
   virtual std::vector<Sample> samples(const SampleOptions& options) const = 0;
 };
 
 const std::vector<const Benchmark*>& benchmarks();
 
-// A benchmark's questions read by another measure: "fidelity:longbench" is how far the answers to LongBench's questions
-// are from the full cache's.
+// The prefix of a name that measures fidelity on a benchmark's questions: "fidelity:longbench" measures how far the
+// predictions of answers to LongBench's questions are from the full cache's.
 inline constexpr std::string_view kFidelityOf = "fidelity:";
-// The benchmark whose samples they are: "longbench" of both names.
+// Returns the name of the benchmark that makes the samples: "longbench" for both names.
 std::string_view samples_of(std::string_view name);
 
-// Where a name's samples come from. Throws Error(kNotFound) with the nearest name.
+// Returns the benchmark that makes the samples of a name. Throws Error(kNotFound) with the nearest name.
 const Benchmark& find_benchmark(std::string_view name);
 
-// Where jieba's dictionary is: its package's folder (dict.txt, finalseg/prob_emit.py). Until it is set, Chinese words
-// are single characters; "" goes back to that. Not thread-safe: before the first answer is scored. Throws
+// Sets the folder of jieba's package with its dictionary (dict.txt, finalseg/prob_emit.py). Until it is set, Chinese
+// words are single characters; "" returns to that. Not thread-safe: call it before the first answer is scored. Throws
 // Error(kNotFound, kBadFile).
 void set_jieba(const std::string& folder);
-// Whether the metric splits Chinese text, so that without jieba its scores are not comparable with published ones.
+// Returns true if the metric splits Chinese text, so that without jieba its scores are not comparable with published
+// ones.
 bool metric_wants_jieba(std::string_view metric);
 
-// The score in [0, 1] of an answer to a turn of a sample, by the turn's metric.
+// Returns the score in [0, 1] of an answer to a turn of a sample, by the turn's metric.
 double score_answer(const Sample& sample, const Turn& turn, std::string_view answer);
 
 }  // namespace winnow::eval

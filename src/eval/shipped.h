@@ -12,7 +12,7 @@ struct ShippedFile {
 };
 
 std::span<const ShippedFile> shipped_files();
-// An empty text for a name that is not there: our own bug.
+// Returns an empty text for a name that does not exist, which is a bug of ours.
 std::string_view shipped_file(std::string_view name);
 
 }  // namespace winnow::eval

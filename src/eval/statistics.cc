@@ -36,7 +36,7 @@ std::vector<Stratum> group(std::span<const Observation> observations) {
     }
   }
   for (const auto& [stratum, clusters] : named) {
-    // One book tells nothing about other books: what its prompts tell about its other prompts is all there is.
+    // A single book says nothing about other books, so its prompts count as independent samples.
     if (clusters.size() == 1 && !alone.contains(stratum)) {
       for (const Observation& observation : observations) {
         if (observation.stratum == stratum) alone[stratum].push_back({observation.value, 1});
@@ -72,7 +72,7 @@ int count_clusters(std::span<const Observation> observations) {
   return alone + static_cast<int>(named.size());
 }
 
-// Linear interpolation between order statistics; `sorted` is not empty.
+// Returns a quantile by linear interpolation between order statistics; `sorted` is not empty.
 double quantile(const std::vector<double>& sorted, double q) {
   const double place = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -80,7 +80,7 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
-// The standard normal's quantile for the usual two-sided levels, by bisection of erfc.
+// Returns the standard normal's quantile for the usual two-sided levels, by bisection of erfc.
 double two_sided_z(double level) {
   double low = 0, high = 10;
   for (int i = 0; i < 80; ++i) {
@@ -111,7 +111,7 @@ double resampled_mean(const Stratum& stratum, std::mt19937_64& random) {
   return stratum.mean + (sum / count - stratum.mean) * widening;
 }
 
-// No bounds where a stratum has nothing to resample.
+// Returns an interval without bounds if a stratum has nothing to resample.
 Interval resample(std::span<const Observation> observations, const BootstrapOptions& options) {
   Interval interval{.mean = kNaN, .low = kNaN, .high = kNaN};
   if (observations.empty()) return interval;
@@ -166,10 +166,10 @@ Interval bootstrap_mean(std::span<const Observation> observations, const Bootstr
     interval.mean = observations[0].value;
     set_wilson_bounds(interval, options.level);
   } else if (options.is_share && interval.has_bounds()) {
-    // Widened bounds may lie beyond what a share can be.
+    // Widened bounds may exceed the range of a share.
     interval.low = std::max(interval.low, 0.0);
     interval.high = std::min(interval.high, 1.0);
-    // Every task all right or all wrong: nothing varies, and nothing is known about how much it would.
+    // If every task is all right or all wrong, there is no variation to estimate bounds from.
     if (interval.low == interval.high) interval.low = interval.high = kNaN;
   }
   return interval;

@@ -33,7 +33,7 @@ std::string text_of_file(const fs::path& path, const SampleOptions& options) {
 
 bool is_white(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
 
-// Whether the word that ends with the full stop at `dot` is no end of a sentence: "Mr.", "J.".
+// Returns true if the word that ends with the full stop at `dot` does not end a sentence: "Mr.", "J.".
 bool is_abbreviation(std::string_view text, std::size_t dot) {
   constexpr auto kWords = std::to_array<std::string_view>({"Mr", "Mrs", "Ms", "Dr", "St", "Prof", "Capt", "Col", "Gen",
                                                            "Rev", "Hon", "Jr", "Sr", "No", "vs", "etc", "e.g", "i.e"});
@@ -131,7 +131,7 @@ std::string TokenText::text(std::size_t begin, std::size_t end) const {
   while (skip < joined.size() && (static_cast<unsigned char>(joined[skip]) & 0xc0) == 0x80) ++skip;
   joined.erase(0, skip);
   if (end < tokens_.size() && !joined.empty()) {
-    // A character goes on in the next token.
+    // A character may continue in the next token.
     const std::string with_next = joined + tokens_[end];
     joined.resize(whole_characters(with_next, joined.size()));
   }

@@ -11,8 +11,8 @@
 namespace winnow {
 namespace {
 
-// Chooses tokens as the options say: from what the caller makes of the logits, and where wanted never one that ends the
-// answer.
+// Chooses tokens as the options say: from the logits as before_choice leaves them and, with ignore_end, never an
+// end-of-generation token.
 class TokenChooser {
  public:
   TokenChooser(const Model& model, Sampler& sampler, const GenerationOptions& options)
@@ -23,7 +23,7 @@ class TokenChooser {
     }
   }
 
-  // Nothing where the caller wants no more.
+  // Returns the chosen token, or nullopt if before_choice returns false.
   std::optional<Token> choose(std::span<const float> logits) {
     if (excluded_.empty() && !before_choice_) return sampler_.sample(logits);
     logits_.assign(logits.begin(), logits.end());
@@ -56,7 +56,7 @@ struct Generator::Impl {
 
   GenerationStep last_step() {
     text = stream.finish();
-    // The tokens were over in the middle of a character: nothing says that better than a sign for what is none.
+    // The tokens ended in the middle of a character: the U+FFFD that stands for its first bytes is left out.
     if (reason == FinishReason::kLength && text.ends_with(kReplacementText)) {
       text.resize(text.size() - kReplacementText.size());
     }
@@ -68,7 +68,7 @@ struct Generator::Impl {
     reason = why;
   }
 
-  // The token that was shown last, where it is still to be fed.
+  // Feeds the token that was shown last, if it is still to be fed. Ends the answer if the context has no room for it.
   void feed() {
     if (!std::exchange(has_token, false) || (!goes_on && !options.feed_last)) return;
     if (session.n_tokens() < session.options().n_ctx) {
@@ -78,7 +78,7 @@ struct Generator::Impl {
     }
   }
 
-  // Chooses a token; whether there is one.
+  // Chooses the next token. Returns false, and ends the answer, if there is none.
   bool choose() {
     if (options.is_cancelled && options.is_cancelled()) {
       end(FinishReason::kCancelled);
@@ -113,7 +113,7 @@ struct Generator::Impl {
   GenerationOptions options;
   TextStream stream;
   TokenChooser chooser;
-  std::string text;  // of the step
+  std::string text;  // text of the step
   Token token = -1;
   bool has_token = false;  // shown, not fed
   bool goes_on;

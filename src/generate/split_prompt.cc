@@ -1,4 +1,4 @@
-// Chat templates cut at the places where a prompt has to be cut.
+// Splits rendered chat templates at the places where a prompt has to be cut.
 #include <algorithm>
 #include <utility>
 
@@ -8,11 +8,11 @@
 namespace winnow {
 namespace {
 
-// A word that no message has, to find a place of the template again after rendering. One look at each byte, whatever
-// the messages hold.
+// Returns a word that no message contains, by which a place is found again after the template is rendered. Each byte is
+// looked at once, whatever the messages contain.
 std::string unused_word(const std::vector<ChatMessage>& messages) {
   const std::string word = "<winnow-split";
-  std::size_t longest = 0;  // run of '>' behind it
+  std::size_t longest = 0;  // run of '>' after the word
   for (const ChatMessage& message : messages) {
     const std::string& text = message.content;
     for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos;) {
@@ -33,7 +33,8 @@ SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, Ch
   }
   const std::string word = unused_word(messages);
   std::string& content = messages[place.message].content;
-  // Templates trim messages: space at a message's begin goes, as without the word.
+  // Templates trim messages. The word goes after space at a message's beginning, which is then trimmed as without the
+  // word.
   constexpr const char* kSpace = " \t\r\n";
   if (content.find_first_not_of(kSpace) >= place.offset) {
     place.offset = std::min(content.find_first_not_of(kSpace, place.offset), content.size());

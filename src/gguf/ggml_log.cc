@@ -11,13 +11,13 @@
 namespace winnow {
 namespace {
 
-// The last lines win: a chatty library must not grow a long-lived thread.
+// The last bytes are kept: the log of a library must not grow a long-lived thread without bound.
 constexpr std::size_t kMostBytes = 4096;
 
 struct Messages {
   std::string errors;
   std::string warnings;
-  std::string* unfinished = nullptr;  // where GGML_LOG_LEVEL_CONT continues; null: the line is not kept
+  std::string* unfinished = nullptr;  // where GGML_LOG_LEVEL_CONT continues; null if the line is not kept
 };
 
 Messages& messages() {
@@ -40,7 +40,7 @@ void keep_message(ggml_log_level level, const char* text, void* /*user_data*/) {
     lines += text;
     if (lines.size() > kMostBytes) lines.erase(0, lines.size() - kMostBytes);
   } catch (...) {
-    // The callers are C: a message lost for want of memory is better than the end of the process.
+    // The callers are C: losing a message for lack of memory is better than ending the process.
   }
 }
 

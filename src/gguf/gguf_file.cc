@@ -27,7 +27,7 @@ std::string part_text(int number, int count) {
   return "part " + std::to_string(number) + " of " + std::to_string(count);
 }
 
-// The name of a part, which has to be the one that its header means.
+// Returns the name of a part. Throws Error(kBadFile) if it is not the one that the part's header calls for.
 SplitName checked_name(const GgufPart& part, const GgufPart::Split& split) {
   const std::optional<SplitName> name = split_name(part.path());
   const std::string meant = part_text(split.no + 1, split.count);
@@ -44,7 +44,7 @@ SplitName checked_name(const GgufPart& part, const GgufPart::Split& split) {
   return *name;
 }
 
-// Throws Error(kNotFound) that names those that do not lie where they should.
+// Throws Error(kNotFound) with the names of the parts that do not exist.
 void require_parts(const SplitName& name) {
   constexpr int kNamed = 3;
   std::string missing;
@@ -62,8 +62,8 @@ void require_parts(const SplitName& name) {
                                         " missing: " + missing + "; put all parts into one folder");
 }
 
-// Whether it belongs to a model whose first part is `first`, and of which `given` says `of_model`. Parts but the first
-// one seldom have metadata of a model.
+// Throws Error(kBadFile) unless the part belongs to the model with the first part `first`, whose split the file `given`
+// states as `of_model`. Parts after the first seldom have the model's metadata.
 void check_part(const GgufPart& part, int no, const GgufPart& first, const std::string& given,
                 const GgufPart::Split& of_model) {
   const std::optional<GgufPart::Split> split = part.split();
@@ -92,9 +92,9 @@ void check_part(const GgufPart& part, int no, const GgufPart& first, const std::
 }
 
 bool can_change(std::string_view key, const std::string& architecture, const MetadataValue& value) {
-  if (key.starts_with("general.")) return false;  // of all architectures; ggml aborts on an alignment of another kind
+  if (key.starts_with("general.")) return false;  // of all architectures; ggml aborts on another type of alignment
   if (key.starts_with(architecture + ".") && key.size() > architecture.size() + 1) return true;
-  // The vocabulary itself and how its words are cut belong together and to the file.
+  // The vocabulary and the way its words are split belong together, and to the file.
   constexpr std::string_view kTokenizer = "tokenizer.ggml.";
   if (!key.starts_with(kTokenizer)) return false;
   key.remove_prefix(kTokenizer.size());
@@ -102,7 +102,8 @@ bool can_change(std::string_view key, const std::string& architecture, const Met
          (key.ends_with("_token_id") && std::holds_alternative<std::int64_t>(value));
 }
 
-// Throws Error(kInvalidArgument).
+// Applies the changes to the header and adds them to the hash. Throws Error(kInvalidArgument) for a key that cannot be
+// changed.
 void change_metadata(gguf_context* header, std::span<const MetadataChange> changes, const std::string& architecture,
                      Fnv1a& hash) {
   for (const auto& [given, value] : changes) {
@@ -135,7 +136,7 @@ void change_metadata(gguf_context* header, std::span<const MetadataChange> chang
   }
 }
 
-// The file, or all parts of the model that it is a part of, with their headers checked.
+// Returns the file, or all parts of the model that it belongs to, with their headers checked.
 Parts open_parts(const std::string& path) {
   Parts parts;
   auto given = std::make_unique<GgufPart>(path);
@@ -231,7 +232,7 @@ std::optional<std::string> GgufFile::find_string(const std::string& key) const {
 
 namespace {
 
-// An integer of any width at `data`; nothing for another type.
+// Returns element `index` of the integers or truth values at `data`, or nullopt for another type.
 std::optional<std::int64_t> integer_at(gguf_type type, const void* data, std::size_t index) {
   const auto at = [&](auto zero) { return static_cast<std::int64_t>(static_cast<const decltype(zero)*>(data)[index]); };
   switch (type) {

@@ -1,5 +1,4 @@
-// The GGUF file or files of a model, checked and mapped. Contents on which ggml would abort are refused with a
-// sentence.
+// The GGUF file or files of a model, checked and mapped. Contents on which ggml would abort are refused with an error.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +34,8 @@ class GgufFile {
   const std::string& path() const { return path_; }  // returns the path of the first part, which has the metadata
   std::vector<std::string> paths() const;            // returns the paths of all parts, in order
 
-  // Metadata. The optional forms return nothing if the key is absent and throw Error(kBadFile) for a value of another
-  // type.
+  // Metadata. The optional forms return nullopt if the key is absent, and throw Error(kBadFile) if the value has
+  // another type.
   std::optional<std::string> find_string(const std::string& key) const;
   std::optional<std::int64_t> find_integer(const std::string& key) const;
   // Returns an array's integers or truth values; a single one as an array of one.
@@ -54,7 +53,7 @@ class GgufFile {
   ggml_tensor* find_tensor(const std::string& name) const;
   // Returns the path of the part in which a tensor is.
   const std::string& path_of(const ggml_tensor* tensor) const;
-  // Tensors by number, part by part, in the order of their headers.
+  // Tensors are numbered part by part, in the order of their headers.
   std::int64_t n_tensors() const;
   ggml_tensor* tensor(std::int64_t index) const;
 
@@ -63,7 +62,8 @@ class GgufFile {
   // of each tensor's bytes, which tells models and their quantisations apart without reading the whole file.
   std::uint64_t fingerprint() const;
 
-  // Tells the operating system that these bytes of the mapping will not be needed soon (they stay in the page cache).
+  // Reports to the operating system that these bytes of the mapping will not be needed soon (they stay in the page
+  // cache).
   void release(const void* data, std::size_t bytes) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace winnow {
 namespace {
 
-constexpr std::size_t kLeastBytes = 24;  // of a header
+constexpr std::size_t kLeastBytes = 24;  // size of a header
 
 // An open file, for as long as it is read.
 class OpenFile {
@@ -32,7 +32,7 @@ class OpenFile {
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
 
-  // Throws Error(kBadFile) for what is no regular file.
+  // Returns the size in bytes. Throws Error(kBadFile) unless it is a regular file.
   std::size_t size() const {
     struct stat info {};
     if (fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -41,7 +41,7 @@ class OpenFile {
     return static_cast<std::size_t>(info.st_size);
   }
 
-  // The next bytes. Throws Error(kIo), also where the file ends before.
+  // Reads the next bytes. Throws Error(kIo), also if the file ends before.
   void read(std::byte* to, std::size_t n_bytes) const {
     for (std::size_t done = 0; done < n_bytes;) {
       const ssize_t n = ::read(descriptor_, to + done, std::min<std::size_t>(n_bytes - done, std::size_t{1} << 30));
@@ -119,7 +119,7 @@ GgufPart::GgufPart(const std::string& path) : path_(path) {
                                          (reason.empty() ? std::string() : ": " + reason) +
                                          "; download or convert it again");
   }
-  // Not by name, each of which ggml would search for among all.
+  // Lists the tensors in one pass: ggml searches linearly for each name.
   for (ggml_tensor* t = ggml_get_first_tensor(context); t != nullptr; t = ggml_get_next_tensor(context, t)) {
     tensors_.push_back(t);
   }
@@ -148,7 +148,7 @@ std::size_t GgufPart::offset_of(std::size_t tensor) const {
 }
 
 std::optional<GgufPart::Split> GgufPart::split() const {
-  // Of exactly these types: libllama, which reads the vocabulary, would abort on others.
+  // The types must match exactly: libllama, which reads the vocabulary, would abort on others.
   const auto value = [&](const char* key, gguf_type type) -> const void* {
     const std::int64_t id = gguf_find_key(header(), key);
     if (id < 0) {

@@ -14,7 +14,7 @@
 
 namespace winnow {
 
-// An open file.
+// An open file, with its header.
 class GgufPart {
  public:
   // Reads the header, and checks that the file has the bytes of every tensor. Throws Error: kNotFound, kIo, kBadFile.
@@ -37,7 +37,7 @@ class GgufPart {
     int no, count;           // number of the part, from 0, and of all parts
     std::int64_t n_tensors;  // tensors of all parts together
   };
-  // Returns the place, or nothing for the only file of a model. Throws Error(kBadFile) if a number is missing or has
+  // Returns the place, or nullopt for the only file of a model. Throws Error(kBadFile) if a number is missing or has
   // another type.
   std::optional<Split> split() const;
 

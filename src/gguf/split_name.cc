@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kDigits = 5;
 
-// The digits at the end of the text, which are taken from it; -1 where there are not so many.
+// Removes the five digits at the end of the text and returns their number, or -1 if the text does not end so.
 int take_number(std::string_view& text) {
   if (text.size() < kDigits) return -1;
   const std::string_view digits = text.substr(text.size() - kDigits);
@@ -49,7 +49,7 @@ std::optional<SplitName> split_name(const std::string& path) {
 std::string model_name_of(const std::string& path) {
   const std::optional<SplitName> split = split_name(path);
   if (!split) return std::filesystem::path(path).stem().string();
-  // Its stem may have dots of its own: Model-1.5B.
+  // The stem may contain dots: Model-1.5B.
   return std::filesystem::path(split->stem).filename().string();
 }
 

@@ -15,7 +15,7 @@ struct SplitName {
   std::string path_of(int number_of_part) const;
 };
 
-// Returns the parts of a path, or nothing for a path of another form.
+// Returns the components of a path, or nullopt if it has another form.
 std::optional<SplitName> split_name(const std::string& path);
 
 // Returns a model file's name without folder, ending and number of the part, for a model that has no other name.

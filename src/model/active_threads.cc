@@ -7,7 +7,7 @@ namespace winnow {
 
 void ActiveThreads::add(const ProcessorUse& use) {
   if (n_threads_ == 1 || !(use.wall_s > 0)) return;
-  // A quarter of a core is also lost to balance and sleep on an idle machine, but nobody is preempted there.
+  // On an idle machine a quarter of a core is lost to imbalance and sleep as well, but no thread is preempted there.
   constexpr double kUnnoticed = 0.25;
   constexpr double kPreemptionEvery = 0.02;  // seconds
   const double lost = count_ - use.cpu_s / use.wall_s;

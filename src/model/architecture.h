@@ -30,7 +30,7 @@ struct Architecture {
   SlidingRule sliding = {};
   RecurrenceKind recurrence = RecurrenceKind::kNone;  // kind of the layers that have no attention
   bool has_latent_attention = false;                  // key_length_mla and value_length_mla are the sizes of heads
-  bool has_rope_sections = false;  // the file divides RoPE's dimensions for images, which changes nothing in a text
+  bool has_rope_sections = false;  // the file divides RoPE's dimensions for images, which has no effect on text
   // Reads the metadata that only this architecture has. May be null. Throws Error(kBadFile, kUnsupported).
   void (*configure)(const Metadata& metadata, ModelSpec& spec) = nullptr;
 };

@@ -63,7 +63,7 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-// Follows what the process gets of the processor while graphs run one after the other.
+// A meter of the process's use of the processor while graphs run one after the other.
 class LoadMeter {
  public:
   explicit LoadMeter(int n_threads) : active_(n_threads) {}
@@ -71,7 +71,7 @@ class LoadMeter {
   int n_threads() const { return active_.count(); }
 
   void begin() {
-    // Time in which nothing ran says nothing about the machine.
+    // Time in which no graph ran says nothing about the machine.
     if (Clock::now() - last_end_ > std::chrono::milliseconds(2)) start_ = read();
   }
 
@@ -103,8 +103,9 @@ class LoadMeter {
   Clock::time_point last_end_;
 };
 
-// GNU OpenMP ends the process if the system does not start a thread. Each host thread has a team of its own, which
-// starts with its first graph: start as many before.
+// Throws Error(kOutOfMemory) if the system does not start so many threads, in which case GNU OpenMP would end the
+// process. Each host thread has a team of its own, which starts with its first graph; this starts as many threads
+// before.
 void require_threads(int n_threads) {
   thread_local int n_started = 1;
   if (n_threads <= n_started) return;
@@ -138,7 +139,7 @@ struct Compute::Impl {
   LoadMeter load;
   ggml_threadpool* pool = nullptr;
   std::vector<std::uint8_t> work;
-  std::mutex mutex;  // of `error`: several threads may fail at once
+  std::mutex mutex;  // guards `error`: several threads may fail at once
   std::exception_ptr error;
 
   // The loop that parallel_for runs, as a graph of one node.

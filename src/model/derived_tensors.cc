@@ -12,7 +12,7 @@
 namespace winnow {
 
 Views::Views(int n_layer) {
-  // q, k, v with biases, or a recurrent layer's three; gate and up; what a token brings
+  // These are q, k, v with biases or a recurrent layer's three, gate and up, and those of per-layer embeddings.
   constexpr std::size_t kPerLayer = 10;
   const std::size_t n = kPerLayer * static_cast<std::size_t>(n_layer);
   context_.reset(ggml_init({.mem_size = n * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}),

@@ -72,7 +72,7 @@ GraphBuilder::Projection GraphBuilder::latent_attention(const LayerSpec& spec, c
                                                         ggml_tensor* x) {
   const std::int64_t n_rows = x->ne[1], n_head = spec.n_head, n_rotated = spec.rope.n_dims, rank = spec.latent_rank;
   const std::int64_t n_fixed = spec.key_dim - n_rotated;
-  // Numbers first, ..., first + n - 1 of each part of every row.
+  // Returns numbers first, ..., first + n - 1 of each part of every row.
   const auto slice = [&](ggml_tensor* parts, std::int64_t first, std::int64_t n) {
     return ggml_view_3d(context_, parts, n, parts->ne[1], n_rows, parts->nb[1], parts->nb[2],
                         static_cast<std::size_t>(first) * sizeof(float));
@@ -126,8 +126,8 @@ GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, con
     gate = ggml_sigmoid(context_, half(head));
     q = half(0);
   }
-  // Norms after RoPE: of the queries before rotation, which methods reason about, exact but for weights that differ
-  // within a pair.
+  // With norms after RoPE, the queries before rotation, which eviction methods use, are normed as well. That is exact
+  // except for weights that differ within a pair.
   const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
     return spec.is_norm_after_rope ? norm(spec.norm, {.weight = weight}, rows) : rows;
   };
@@ -154,7 +154,7 @@ GraphBuilder::Projection GraphBuilder::recurrence(const LayerSpec& spec, const L
     return {weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected})};
   }
   const std::int64_t n_values = spec.recurrence.n_values(), n_rows = x->ne[1];
-  const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // every part by itself
+  const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // normalises every part by itself
     y = ggml_reshape_3d(context_, y, n_values / n_parts, n_parts, n_rows);
     y = norm(spec.norm, {.weight = weights.state_norm}, y);
     return ggml_reshape_2d(context_, y, n_values, n_rows);
@@ -206,7 +206,7 @@ GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeig
   routing_weights = ggml_reshape_2d(context_, routing_weights, spec.n_expert_used, n_rows);
   if (spec.routing == Routing::kSoftmaxOfChosen) routing_weights = ggml_soft_max(context_, routing_weights);
   if (spec.routing == Routing::kNormalisedSoftmax || spec.routing == Routing::kNormalisedSigmoid) {
-    constexpr float kSmallestSum = 6.103515625e-5F;  // the smallest normal f16, as libllama has it
+    constexpr float kSmallestSum = 6.103515625e-5F;  // the smallest normal f16, as in libllama
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, routing_weights), kSmallestSum, INFINITY);
     routing_weights = ggml_div(context_, routing_weights, sum);
   }

@@ -81,7 +81,7 @@ class GraphBuilder {
  private:
   // Returns x [n, ...] normed, or x itself if there is no such norm.
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
-  // Returns the same of a layer's rows, which products alone read.
+  // Does the same for a layer's rows that only products read.
   ggml_tensor* input_norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
   // A product that is yet to be made, W rows + bias; the bias may be null.
   struct Projection {
@@ -90,7 +90,7 @@ class GraphBuilder {
   ggml_tensor* linear(const Projection& y) { return linear(y.weight, y.bias, y.rows); }
   // Returns y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
-  // Returns the same of two or three weights with one x; those that are null have no product.
+  // Returns the products of two or three weights with one x. Those of null weights are null.
   struct Linears {
     ggml_tensor *first, *second, *third;
   };

@@ -15,7 +15,7 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// Not thread-safe.
+// The nodes and their memory. Not thread-safe.
 class GraphNodes {
  public:
   GraphNodes(const GraphNodes&) = delete;
@@ -33,7 +33,7 @@ class GraphNodes {
   ~GraphNodes();
 
   // Returns a leaf [ne0, ne1] of a ggml_type whose data lie outside the graph's memory. `in` is a buffer of the memory
-  // where they do: views of the leaf want one.
+  // where they do, which views of the leaf need.
   ggml_tensor* leaf(int type, std::int64_t ne0, std::int64_t ne1, void* data, ggml_backend_buffer* in);
   // Gives every node its memory. Returns false if there is not enough.
   bool take_memory();

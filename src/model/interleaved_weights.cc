@@ -17,9 +17,9 @@ namespace {
 using kernels::InterleavedPanel;
 using kernels::kInterleavedRows;
 
-constexpr std::size_t kAlignment = 64;  // bytes: of a load
+constexpr std::size_t kAlignment = 64;  // bytes of a load
 
-char interleaved_mark;  // where `extra` of a matrix points that is interleaved
+char interleaved_mark;  // `extra` of an interleaved matrix points here
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -31,7 +31,7 @@ std::size_t bytes_of(const ggml_tensor* weight) {
   return ggml_row_size(weight->type, weight->ne[0]) * static_cast<std::size_t>(weight->ne[1] * weight->ne[2]);
 }
 
-// Panels [first, last) of one matrix: what a thread takes at once.
+// Panels [first, last) of one matrix, which a thread takes at once.
 struct Item {
   const ggml_tensor *from, *to;
   std::int64_t matrix, first, last;
@@ -66,7 +66,7 @@ const std::byte* stored_row(const ggml_tensor* weight, std::int64_t i, std::vect
   return row.data();
 }
 
-// Memory and tensors.
+// The memory and the tensors of one call.
 struct InterleavedWeights::Part {
   Part(std::size_t the_bytes, std::size_t n_tensors)
       : context(ggml_init({.mem_size = n_tensors * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true})),

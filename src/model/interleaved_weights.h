@@ -30,11 +30,11 @@ class InterleavedWeights {
   // this processor, and its rows fill whole panels.
   static bool takes(const ggml_tensor* weight);
 
-  // Returns the bytes of those of `matrices` that can be interleaved; null ones are passed over.
+  // Returns the bytes of those of `matrices` that can be interleaved; null ones are skipped.
   static std::size_t bytes(std::span<ggml_tensor** const> matrices);
 
-  // Replaces each of these by one with interleaved rows, on n_threads threads, and tells the file that its own bytes
-  // will not be needed soon. Replaces nothing if the operating system refuses the memory.
+  // Replaces each of these by one with interleaved rows, on n_threads threads, and reports to the file that its own
+  // bytes will not be needed soon. Replaces none of them if the operating system refuses the memory.
   void replace(std::span<ggml_tensor** const> matrices, const GgufFile& file, int n_threads);
 
  private:

@@ -12,7 +12,7 @@
 namespace winnow {
 namespace {
 
-// dst [n_rows] = 1 + temperature * ln(1 + floor(position / length)), of src[0] [n_rows] positions.
+// Computes dst [n_rows] = 1 + temperature * ln(1 + floor(position / length)) from src[0], the positions [n_rows].
 void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
   if (ith != 0) return;
   const auto& spec = *static_cast<const LayerSpec*>(userdata);
@@ -24,8 +24,8 @@ void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
   }
 }
 
-// dst: rows of src[0] with a root mean square of 1, times src[1] where there is one: [n], or a row for each of
-// src[0]->ne[1].
+// Computes dst, the rows of src[0] with a root mean square of 1, times src[1] if there is one: [n], or a row for each
+// of src[0]->ne[1].
 void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const ggml_tensor *x = dst->src[0], *weight = dst->src[1];
   const float eps = static_cast<const NormSpec*>(userdata)->eps;
@@ -93,7 +93,7 @@ ggml_tensor* GgmlOps::rms_norm(ggml_context* context, const NormSpec& spec, ggml
 // Positions stay below 2^24, so float32 holds them exactly.
 ggml_tensor* GgmlOps::temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) {
   ggml_tensor* rows = ggml_reshape_3d(context, ggml_cast(context, positions, GGML_TYPE_F32), 1, 1, positions->ne[0]);
-  // Half a position more keeps a quotient's rounding on its own side of a whole number.
+  // Half a position more keeps the rounded quotient on the right side of a whole number.
   const auto length = static_cast<float>(spec.temperature_length);
   ggml_tensor* periods = ggml_floor(context, ggml_scale_bias(context, rows, 1.0F / length, 0.5F / length));
   ggml_tensor* logs = ggml_log(context, ggml_scale_bias(context, periods, 1.0F, 1.0F));

@@ -28,18 +28,18 @@ class LayerOps {
   // Returns contiguous x normed by its root mean square, times the weight [n] or [n, x->ne[1]], which may be null. spec
   // outlives the graph.
   virtual ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) = 0;
-  // Returns the same, of rows that products alone read: in whatever type they read it.
+  // Does the same for rows that only products read, and may return them in the type in which products read them.
   virtual ggml_tensor* input_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
     return rms_norm(context, spec, weight, x);
   }
-  // Returns activation(gate) * up, for products likewise.
+  // Returns activation(gate) * up for products, in the same way.
   virtual ggml_tensor* gated(ggml_context* context, Activation activation, ggml_tensor* gate, ggml_tensor* up);
   // Adds W y to x, in x's memory, and returns it.
   virtual ggml_tensor* add_product(ggml_context* context, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* y);
   // Returns [1, 1, n_rows], the factors of LayerSpec::temperature for rows at these positions [n_rows], i32. spec
   // outlives the graph.
   virtual ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) = 0;
-  // Returns the threads that products of experts call back on. Throws Error(kUnsupported) where nothing can call back.
+  // Returns the threads on which products of experts call back. Throws Error(kUnsupported) if nodes cannot call back.
   virtual Compute& threads() = 0;
 };
 

@@ -45,7 +45,7 @@ enum class RopeFactors {
 // GGML_ROPE_TYPE_NEOX.
 struct RopeSpec {
   int mode = 0;
-  int n_dims = 0;  // rotated dimensions of a head, the first ones; 0: the layer rotates nothing
+  int n_dims = 0;  // rotated dimensions of a head, the first ones; 0: the layer has no RoPE
   float base = 10000.0F;
   float scale = 1.0F;           // frequency scale: 1 / factor for linear scaling and YaRN
   std::int32_t n_ctx_orig = 0;  // the context in tokens before scaling (YaRN, long RoPE)
@@ -67,7 +67,7 @@ struct FeedForwardSpec {
   int n_expert = 0;       // number of experts; 0: dense
   int n_expert_used = 0;  // number of experts to which a token is routed
   float share_scale = 1;  // factor on the routing weights, after all else
-  int shared_width = 0;   // width of the shared expert, which every token takes besides; 0: none
+  int shared_width = 0;   // width of the shared expert, which every token passes through as well; 0: none
   // gemma4: the shared expert is a feed-forward network under the names of a dense one. It and the experts have norms
   // of their own before and after, and the router's rows are scaled.
   bool is_dense_beside = false;
@@ -156,7 +156,7 @@ struct LayerSpec {
   int output_size() const { return n_head * value_dim; }  // numbers of attention's output before the output projection
 };
 
-// The layers first, ..., last - 1, which one machine computes of a model. It receives hidden states from the machine
+// The layers first, ..., last - 1 of a model, which one machine computes. It receives hidden states from the machine
 // before it (the first one embeds tokens) and sends them to the next (the last one computes logits).
 struct LayerRange {
   int first = 0;

@@ -10,7 +10,7 @@ void Metadata::refuse(ErrorCode code, const std::string& sentence) const {
   throw Error(code, "'" + file_.path() + "': " + sentence);
 }
 
-// A constant that ggml would abort on, or make nothing but NaN with, if it were out of range.
+// Returns a constant in its range. Beyond it ggml would abort, or compute only NaN.
 float Metadata::checked(const std::string& key, double value, double min, double max) const {
   if (value >= min && value <= max) return static_cast<float>(value);
   refuse(ErrorCode::kBadFile, prefix_ + key + " is " + std::to_string(value) + ", expected " + std::to_string(min) +

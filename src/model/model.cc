@@ -13,7 +13,8 @@
 namespace winnow {
 namespace {
 
-// As llama.cpp numbers them; 0 is none, and a ranking model (4) has no embeddings of its own.
+// Returns the pooling, which files number as llama.cpp does; 0 is none, and a ranking model (4) has no embeddings of
+// its own.
 std::optional<Pooling> pooling_of(const GgufFile& file, const Architecture& architecture) {
   switch (file.find_integer(std::string(architecture.name) + ".pooling_type").value_or(0)) {
     case 1:
@@ -93,11 +94,12 @@ void Model::Impl::embed(Token token, float* hidden) const {
 }
 
 void Model::Impl::interleave(int first, int last, bool with_output, int n_threads) const {
-  // What is left belongs to the cache and everything else; a mapping can be read in pieces instead.
+  // The rest is left to the cache and everything else. With too little memory the mapping is kept, which can be read in
+  // pieces.
   constexpr double kMostOfAvailable = 0.8;
   if (!interleaves_) return;
   const std::lock_guard lock(mutex_);
-  std::vector<std::vector<ggml_tensor**>> parts;  // a layer each: no more than one is in memory twice
+  std::vector<std::vector<ggml_tensor**>> parts;  // one per layer, so that no more than one is in memory twice
   const auto is_new = [&](int i) {
     const bool is_seen = is_seen_.at(static_cast<std::size_t>(i));
     is_seen_.at(static_cast<std::size_t>(i)) = true;
@@ -130,7 +132,7 @@ std::size_t ModelInfo::hidden_bytes_per_token() const {
   int n_used = 0;
   for (const LayerInfo& layer : layers) n_used = std::max(n_used, layer.n_expert_used);
   const std::size_t row = static_cast<std::size_t>(n_embd) * sizeof(float);
-  // An expert's number and its share, in order of the rows and in order of the experts.
+  // An expert takes its number and its routing weight, in order of the rows and in order of the experts.
   constexpr std::size_t kPerExpert = 2 * (sizeof(float) + sizeof(std::int32_t));
   return n_used == 0 ? row : 2 * row + static_cast<std::size_t>(n_used) * kPerExpert;
 }

@@ -56,26 +56,26 @@ dnnl::memory::data_type data_type(PackedType type) {
 
 std::size_t type_size(PackedType type) { return type == PackedType::kBF16 ? 2 : 4; }
 
-// Everything that depends on a matrix's shape only; shared by the layers.
+// The data that depend on a matrix's shape only. The layers share them.
 struct MatrixShape {
   std::int64_t n_in;
   std::int64_t n_out;
   PackedType type;
-  dnnl::memory::desc packed;  // [n_in][n_out] as the product wants it
-  // A matrix is packed in blocks of so many outputs, which a core's cache holds; where the packed form cannot be cut
-  // there, in one.
+  dnnl::memory::desc packed;  // [n_in][n_out] in the layout that the product reads
+  // A matrix is packed in blocks of so many outputs, which a core's cache holds, or in one block if the packed form
+  // cannot be cut there.
   std::int64_t block_outputs;
   struct Packing {
-    dnnl::memory::desc target;  // the block that the primitive was made for; others differ in where they begin
+    dnnl::memory::desc target;  // the block that the primitive was made for; others begin elsewhere
     dnnl::reorder reorder;
   };
-  std::map<std::int64_t, Packing> packing;        // by number of outputs: of a whole block, of the last one
+  std::map<std::int64_t, Packing> packing;        // by number of outputs: a whole block's, the last one's
   std::map<std::int64_t, dnnl::matmul> products;  // by number of rows
 };
 
-// oneDNN generates code for every primitive and writes it to where mmap has put it without looking whether mmap has: in
-// a limited address space that ends in a crash. So ask first for more than a primitive was seen to take, executable as
-// its pages will be.
+// Throws an Error if the operating system refuses memory for generated code. oneDNN generates code for every primitive
+// and writes it without a check whether mmap has succeeded, which crashes in a limited address space. This asks first
+// for more than a primitive was seen to take, executable as its pages will be.
 void require_room_for_code() {
   constexpr std::size_t kBytes = std::size_t{16} << 20;
   constexpr std::size_t kPage = 4096;
@@ -91,7 +91,7 @@ void require_room_for_code() {
                   ", or prefill with the weights as they are (--prefill-weights as-is), which needs none");
 }
 
-// make() with what oneDNN throws as an error of ours.
+// Returns make(), and turns oneDNN's exceptions into errors of ours.
 template <class Make>
 auto with_room_for_code(const Make& make) {
   require_room_for_code();
@@ -106,7 +106,7 @@ auto with_room_for_code(const Make& make) {
 
 dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;
-  // The library's own scratchpad belongs to the primitive: two threads could not run it at once.
+  // The library's own scratchpad belongs to the primitive, so two threads could not run it at once.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
@@ -151,14 +151,14 @@ struct PackedLayer::Impl {
 
 namespace {
 
-// Rows of one share: [first, last).
+// Returns the rows of one share: [first, last).
 std::pair<std::int64_t, std::int64_t> share_of_rows(std::int64_t n_rows, int share, int n_shares) {
   const std::int64_t size = (n_rows + n_shares - 1) / n_shares;
   const std::int64_t first = std::min<std::int64_t>(n_rows, size * share);
   return {first, std::min<std::int64_t>(n_rows, first + size)};
 }
 
-// One share of the rows, of those that prepare() knows.
+// Multiplies one share of the rows. prepare() has to know the number of rows.
 void multiply_share(const PackedMatrix& matrix, ggml_tensor* dst, int share,
                     PackedLayer::Impl::ThreadScratch& scratch) {
   PackedLayer::Impl& layer = *matrix.layer;
@@ -206,18 +206,19 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 namespace {
 
-// Whether oneDNN uses all of these instructions.
+// Returns whether oneDNN uses all of these instructions.
 [[maybe_unused]] bool uses(dnnl_cpu_isa_t instructions) {
   const auto needed = static_cast<unsigned>(instructions);
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
 }
 
-// On AVX-512 without the instructions oneDNN multiplies bf16 by way of float32, which takes longer than float32 itself.
+// Returns false on x86-64 without these instructions: oneDNN then multiplies bf16 by way of float32, which takes longer
+// than float32 itself.
 bool has_bf16_instructions() {
 #if defined(__x86_64__)
   return uses(dnnl_cpu_isa_avx512_core_bf16);
 #else
-  return true;  // its reference implementation is all that is left to refuse
+  return true;  // multiplies_bf16() refuses the reference implementation
 #endif
 }
 
@@ -266,12 +267,12 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
   return shapes.emplace(key, std::move(shape)).first->second;
 }
 
-// [n_in][n_outputs] as the file has it: n_in contiguous.
+// Returns the layout [n_in][n_outputs] of the file, in which n_in is contiguous.
 dnnl::memory::desc plain_block(const MatrixShape& shape, std::int64_t n_outputs) {
   return {{shape.n_in, n_outputs}, data_type(shape.type), dnnl::memory::format_tag::ba};
 }
 
-// The part of the packed matrix that holds these outputs.
+// Returns the part of the packed matrix that holds these outputs.
 dnnl::memory::desc packed_block(const MatrixShape& shape, std::int64_t first, std::int64_t n_outputs) {
   return shape.packed.submemory_desc({shape.n_in, n_outputs}, {0, first});
 }
@@ -377,7 +378,7 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
       blocks.push_back({&matrix, first});
     }
   }
-  // One item a thread, so that each has its own memory for a block.
+  // Each thread takes one item, so that it has its own memory for a block.
   std::atomic<std::size_t> next{0};
   compute.parallel_for(n_threads, [&](int ith) {
     std::byte* memory = impl.scratch[static_cast<std::size_t>(ith)].block.data();
@@ -391,7 +392,8 @@ void PackedLayer::prepare(int n_rows) {
   Impl& impl = *impl_;
   const int n_threads = impl.compute->n_threads();
   for (const PackedMatrix& matrix : impl.matrices) {
-    // Prompts of many different lengths would fill this without end. Not while adding: all of one length's are needed.
+    // Prompts of many different lengths would fill this without end. It is not cleared while products are added, since
+    // all of one length are needed.
     if (matrix.shape->products.size() > 64) matrix.shape->products.clear();
   }
   for (const PackedMatrix& matrix : impl.matrices) {

@@ -19,7 +19,7 @@ namespace {
 constexpr int kMostLayers = 4096;
 constexpr int kMostExperts = 4096;
 constexpr int kMostHeads = 1 << 14;
-constexpr int kWidest = 1 << 22;  // of a feed-forward
+constexpr int kWidest = 1 << 22;  // width of a feed-forward network
 
 void check_heads(const Metadata& metadata, const LayerSpec& layer) {
   if (layer.n_kv_head < 1 || layer.n_head % layer.n_kv_head != 0) {
@@ -40,15 +40,15 @@ void check_heads(const Metadata& metadata, const LayerSpec& layer) {
   }
 }
 
-// YaRN's magnitude (arXiv 2309.00071, eq. 22), which ggml_rope_ext multiplies by itself, replaced by the quotient of
-// two where the file has a multiplier for the second (DeepSeek's "mscale_all_dim").
+// Returns a factor on YaRN's magnitude (arXiv 2309.00071, eq. 22), which ggml_rope_ext itself multiplies by. If the
+// file has a multiplier for a second magnitude (DeepSeek's "mscale_all_dim"), the factor divides by that one.
 float yarn_attn_factor(float factor, float log_multiplier) {
   if (log_multiplier == 0 || factor <= 1) return 1;
   return 1.0F / (1.0F + 0.1F * log_multiplier * std::log(factor));
 }
 
-// In a text all positions of a token are one, so that dimensions turn as they do without sections; those that no
-// section has would not turn at all.
+// Throws Error(kUnsupported) if RoPE has sections that do not cover all dimensions. In a text all positions of a token
+// are the same, so dimensions turn as they do without sections; those without a section would not turn at all.
 void check_sections(const Metadata& metadata, const Architecture& architecture, int n_dims) {
   const std::string key = "rope.dimension_sections";
   std::vector<std::int64_t> sections = metadata.find_integers(key).value_or(std::vector<std::int64_t>{});
@@ -64,7 +64,7 @@ void check_sections(const Metadata& metadata, const Architecture& architecture, 
                   "RoPE in sections like these (" + key + ", models that see images) is not supported");
 }
 
-// slides: of a layer with a window, whose rotated dimensions may be others.
+// `slides` is set for a layer with a sliding window, which may have another number of rotated dimensions.
 RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, int key_dim, std::int32_t n_ctx_train,
                    bool slides) {
   RopeSpec rope;
@@ -84,7 +84,7 @@ RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, i
   rope.n_ctx_orig = metadata.integer_or("rope.scaling.original_context_length", n_ctx_train, 1, 1 << 30);
   rope.is_extended = n_ctx_train > rope.n_ctx_orig;
 
-  // Where the type is not said, a factor means linear scaling, as in llama.cpp.
+  // If the type is not stated, a factor means linear scaling, as in llama.cpp.
   const std::string type = metadata.text_or("rope.scaling.type", "linear");
   if (type != "none" && type != "linear" && type != "yarn" && type != "longrope") {
     metadata.refuse(ErrorCode::kUnsupported,
@@ -106,7 +106,8 @@ RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, i
   return rope;
 }
 
-// Which layers slide: an array with a truth value for each, or a period of which the last layer sees all.
+// Returns which layers have a sliding window. The file has a truth value for each, or a period whose last layer sees
+// all tokens.
 std::vector<bool> sliding_layers(const Metadata& metadata, const SlidingRule& rule, int n_layer) {
   const std::string key = "attention.sliding_window_pattern";
   std::vector<bool> slides(static_cast<std::size_t>(n_layer), true);
@@ -135,8 +136,8 @@ void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t windo
   layer.rope.yarn_ext_factor = 0;
 }
 
-// Which layers are recurrent: in some files those without KV heads, in others a list or a period of which the last
-// layer has attention.
+// Returns which layers are recurrent. Some files give them 0 KV heads; others have a list, or a period whose last layer
+// has attention.
 std::vector<bool> recurrent_layers(const Metadata& metadata, RecurrenceKind kind, const std::vector<int>& n_kv_head) {
   std::vector<bool> recurs(n_kv_head.size(), false);
   if (kind == RecurrenceKind::kNone) return recurs;
@@ -176,7 +177,7 @@ void make_recurrent(const Metadata& metadata, const Architecture& architecture, 
     metadata.refuse(ErrorCode::kUnsupported, "ssm.state_size is " + std::to_string(recurrence.key_dim) +
                                                  ", expected a multiple of " + std::to_string(kernels::kDeltaUnit));
   }
-  // A value has as many numbers as a key in DeltaNet; in Mamba-2 what the heads leave for each.
+  // In DeltaNet a value has as many numbers as a key; in Mamba-2 the inner size is divided among the heads.
   const bool is_mamba2 = recurrence.kind == RecurrenceKind::kMamba2;
   recurrence.value_dim = is_mamba2 ? inner / recurrence.n_value_heads : recurrence.key_dim;
   if (recurrence.n_values() != inner || recurrence.n_value_heads % recurrence.n_key_heads != 0) {
@@ -186,7 +187,7 @@ void make_recurrent(const Metadata& metadata, const Architecture& architecture, 
   }
 }
 
-// The widths and numbers of experts; n_ff: the feed-forward length of every layer, 0 where the file has none.
+// Reads the widths and numbers of experts. n_ff has the feed-forward length of every layer, 0 if the file has none.
 void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, ModelSpec& spec) {
   const int n_expert = metadata.integer_or("expert_count", 0, 0, kMostExperts);
   const Routing routing = spec.layers.front().feed_forward.routing;
@@ -216,7 +217,7 @@ void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, M
 ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const Metadata metadata(file, architecture.name);
   ModelSpec spec;
-  const int n_layer = metadata.integer("block_count", 1, kMostLayers);  // with those that predict further tokens
+  const int n_layer = metadata.integer("block_count", 1, kMostLayers);  // includes those that predict further tokens
   spec.n_skipped_layers = metadata.integer_or("nextn_predict_layers", 0, 0, n_layer - 1);
   spec.n_embd = metadata.integer("embedding_length", 1, 1 << 20);
   spec.n_ctx_train = metadata.integer("context_length", 1, 1 << 30);
@@ -234,7 +235,7 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   for (const int n : n_head) head_dim.push_back(spec.n_embd / n);
   std::vector<int> key_dim = metadata.of_layers("attention.key_length", n_layer, 1, 1 << 16, head_dim);
   std::vector<int> value_dim = metadata.of_layers("attention.value_length", n_layer, 1, 1 << 16, head_dim);
-  if (architecture.has_latent_attention) {  // those keys are of the latent, where the file has these
+  if (architecture.has_latent_attention) {  // key_length is then the latent's, if these are present
     n_kv_head = n_head;
     key_dim = metadata.of_layers("attention.key_length_mla", n_layer, 1, 1 << 16, key_dim);
     value_dim = metadata.of_layers("attention.value_length_mla", n_layer, 1, 1 << 16, value_dim);

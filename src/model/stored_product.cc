@@ -17,8 +17,8 @@ namespace {
 
 using kernels::RowBlock;
 
-// From so many rows on the threads share the quantising, as a node of its own; below, every thread quantises all rows:
-// that takes less time than waiting for the others.
+// From so many rows on the threads share the quantising, as a node of its own. With fewer, every thread quantises all
+// rows, which takes less time than waiting for the others.
 constexpr std::int64_t kSharedRows = 4;
 
 RowBlock* blocks_of(const ggml_tensor* quantised) { return reinterpret_cast<RowBlock*>(aligned_rows(quantised)); }

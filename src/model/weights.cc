@@ -116,7 +116,7 @@ class LayerLoader {
     }
   }
 
-  // In one tensor or in three.
+  // Loads the projections from one tensor or from three.
   void load_qkv() {
     const std::int64_t q = spec_.q_size() * (spec_.has_output_gate ? 2 : 1), k = spec_.k_size(), v = spec_.v_size();
     if (!spec_.owns_entries()) {
@@ -145,7 +145,7 @@ class LayerLoader {
     }
   }
 
-  // Converters write what a layer that attends to another's would make its own keys and values with.
+  // Converters also write the matrices with which a layer that attends to another's keys and values would make its own.
   struct Unused {
     const char* name;
     std::int64_t n_in, n_out;
@@ -262,7 +262,7 @@ class LayerLoader {
     weights_.down = take_.matrix(blk_ + "ffn_down.weight", {n_shared, n_embd_});
   }
 
-  // What tokens bring lies in the file for all layers together.
+  // The file has the per-layer embeddings of all layers in the same tensors.
   void load_token_input() {
     const std::int64_t width = spec_.per_layer_embedding_dim, n_all = width * n_layer_, first = width * weights_.layer;
     ggml_tensor* rows = take_.matrix("per_layer_token_embd.weight", {n_all, n_vocab_});
@@ -278,7 +278,8 @@ class LayerLoader {
     if (spec_.rope.n_dims == 0 || spec_.rope.factors == RopeFactors::kNone) return;
     const std::int64_t n = spec_.rope.n_dims / 2;
     const bool required = spec_.rope.factors == RopeFactors::kByContext;
-    // Two sets for prompts up to the original context and beyond; the model's own context says which it is for.
+    // There are two sets, for prompts up to the original context and beyond; the model's own context decides between
+    // them.
     ggml_tensor* longer = take_.constants("rope_factors_long.weight", {n}, required);
     ggml_tensor* shorter = take_.constants("rope_factors_short.weight", {n}, required);
     weights_.rope_freqs = spec_.rope.is_extended ? longer : shorter;
@@ -303,7 +304,7 @@ class LayerLoader {
 
 namespace {
 
-// Of a layer that is const or not.
+// Returns pointers to the matrices of a layer, which may be const or not.
 auto places_of_matrices(auto& w) {
   return std::vector{&w.query_a,  &w.wq,       &w.wk,        &w.wv,         &w.wo,         &w.latent,
                      &w.latent_k, &w.latent_v, &w.latent_kv, &w.conv_in,    &w.conv_out,   &w.state_gate,

@@ -36,8 +36,8 @@ struct LayerWeights {
   ggml_tensor* q_norm = nullptr;       // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
   ggml_tensor* k_norm = nullptr;       // likewise of the KV heads
   ggml_tensor* sink_logits = nullptr;  // [n_head]
-  // Latent attention (LayerSpec::latent_rank). If there is a query_a, wq reads its output. Keys are those without the
-  // rotated part.
+  // Latent attention (LayerSpec::latent_rank). If there is a query_a, wq reads its output. latent_k gives keys without
+  // their rotated part.
   ggml_tensor* query_a = nullptr;       // [n_embd, query_rank]
   ggml_tensor* query_a_norm = nullptr;  // [query_rank]
   ggml_tensor* latent = nullptr;        // [n_embd, latent_rank + rope.n_dims]

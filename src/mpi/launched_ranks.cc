@@ -7,7 +7,8 @@
 namespace winnow::mpi {
 namespace {
 
-// Of Open MPI's mpirun; of MPICH's and Intel's, and srun with their interface.
+// Returns the number in the first variable that is set, or else `otherwise`. Open MPI's mpirun sets `open_mpi`; those
+// of MPICH and Intel, and srun with their interface, set `pmi`.
 int number_in(const char* open_mpi, const char* pmi, int otherwise) {
   for (const char* name : {open_mpi, pmi}) {
     const char* text = std::getenv(name);

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-// MPI's own C++ interface is gone from the standard.
+// MPI's own C++ interface, which has been removed from the standard, is left out.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -27,10 +27,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOnTheWay = std::size_t{16} << 20;
-constexpr int kFailure = 32767;  // the tag of a rank's last message; every MPI has as many
+constexpr int kFailure = 32767;  // the tag of a message that a rank has failed; every MPI allows tags up to this one
 
-// Messages that have come are sorted by sender and channel, so that ranks may receive in another order than others
-// send.
+// A PipelineLink over MPI. Received messages are sorted by sender and channel, so that ranks may receive in another
+// order than others send.
 class MpiLink final : public PipelineLink {
  public:
   MpiLink() {
@@ -56,12 +56,12 @@ class MpiLink final : public PipelineLink {
                   "a message of " + std::to_string(message.size()) + " bytes is too long for MPI: use a smaller -b");
     }
     std::unique_lock lock(mutex_);
-    while (receive_one()) {  // a rank that failed, and what makes room for others' messages
+    while (receive_one()) {  // takes failures of other ranks, and makes room for their messages
     }
     check();
     begin_send(to, channel, message);
-    // A long prompt's rows wait where they are computed: a copy of all of them on the way would double their memory.
-    // Whoever waits takes what comes, so none waits for another in a circle.
+    // Waits if too many bytes are on the way: copies of all rows of a long prompt would double their memory. A rank
+    // that waits receives what comes, so that ranks cannot wait for each other in a circle.
     for (const Clock::time_point start = Clock::now(); bytes_on_the_way() > kMostOnTheWay; check()) {
       if (!receive_one()) pause(start, lock);
     }
@@ -90,14 +90,14 @@ class MpiLink final : public PipelineLink {
       for (int to = 0; to < n_ranks_; ++to) {
         if (to != rank_) begin_send(to, kFailure, std::as_bytes(std::span(failure_)));
       }
-      // Others may be busy for long, and take it then: launchers end a run whose rank is gone.
+      // Waits only 1 s, since others may be busy for long and receive it later: launchers end a run whose rank is gone.
       wait_for_sent(std::chrono::seconds(1), lock);
     } catch (...) {
       failure_ = "a rank failed";
     }
   }
 
-  // Whether all that was sent was taken in time.
+  // Waits until MPI has completed all sends, for at most `most`. Returns whether it has.
   bool wait_for_sent(std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
     return wait_for_sent(most, lock);
@@ -118,7 +118,7 @@ class MpiLink final : public PipelineLink {
     return sent_.empty();
   }
 
-  // MPI sends the most of a long message only while it is called, and this rank may be computing.
+  // Keeps sends going while this rank computes, since MPI sends most of a long message only while it is called.
   void push_sent() {
     std::unique_lock lock(mutex_);
     while (!is_ending_) {
@@ -161,7 +161,7 @@ class MpiLink final : public PipelineLink {
     });
   }
 
-  // Takes a message, if there is one.
+  // Receives a message if there is one. Returns whether there was.
   bool receive_one() {
     drop_sent();
     int is_there = 0;
@@ -181,8 +181,8 @@ class MpiLink final : public PipelineLink {
     return true;
   }
 
-  // Ranks that wait leave the processor to those that compute: they may be on the same machine. One that has waited for
-  // long waits for somebody to ask a server, and costs nothing.
+  // Leaves the processor to ranks that compute, which may be on the same machine. A rank that has waited for long waits
+  // for the next request to a server, and sleeps longer so that it costs next to no time.
   static void pause(Clock::time_point since, std::unique_lock<std::mutex>& lock) {
     const Clock::duration waited = Clock::now() - since;
     lock.unlock();
@@ -211,7 +211,7 @@ std::shared_ptr<MpiLink> the_link;
 }  // namespace
 
 std::shared_ptr<PipelineLink> start() {
-  // MPI's own threads, and the link's, take none of the signals that a command waits for.
+  // Signals that a command waits for are blocked, so that MPI's own threads and the link's do not take them.
   sigset_t signals, before;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);

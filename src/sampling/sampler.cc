@@ -1,5 +1,5 @@
-// Choosing the next token with libllama's samplers; with a grammar a second time where it does not allow the first
-// choice.
+// The choice of the next token with libllama's samplers. If a grammar does not allow the first choice, a second one is
+// made among the tokens that it allows.
 #include <llama.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
 
-// As libllama's default seed: asks for a random one.
+// libllama's default seed, which asks for a random one.
 constexpr std::uint32_t kRandomSeed = LLAMA_DEFAULT_SEED;
 
 std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std::string& grammar,
@@ -61,15 +61,15 @@ bool is_possible(const llama_token_data& candidate) {
 struct Sampler::Impl {
   std::shared_ptr<const Model> model;  // keeps the vocabulary alive
   int n_vocab;                         // length of the logits
-  int n_candidates;                    // those of them that are tokens of the vocabulary
+  int n_candidates;                    // logits that belong to tokens of the vocabulary
   std::uint32_t seed;
-  std::optional<GrammarMatcher> grammar;  // prompt tokens are not held against it
-  std::optional<GrammarTrigger> trigger;  // until the grammar begins to hold
+  std::optional<GrammarMatcher> grammar;  // prompt tokens are not matched against it
+  std::optional<GrammarTrigger> trigger;  // set until the grammar begins to hold
   SamplerPointer chain;
-  bool is_grammar_lost = false;              // it threw
+  bool is_grammar_lost = false;              // the grammar threw an exception
   std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each choice
 
-  // Chooses among the candidates; without regard to the grammar, but for what it has taken out of them.
+  // Chooses among the candidates. The grammar plays no part except for the candidates that it has ruled out before.
   Token choose() {
     llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
     llama_sampler_apply(chain.get(), &array);
@@ -87,7 +87,7 @@ struct Sampler::Impl {
     for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i] = {static_cast<Token>(i), logits[i], 0.0f};
   }
 
-  // Chooses freely, and looks whether the grammar begins to hold with that.
+  // Chooses freely, and checks whether the grammar begins to hold with that token.
   Token choose_before_grammar(std::span<const float> logits) {
     fill(logits);
     const Token token = choose();
@@ -96,8 +96,8 @@ struct Sampler::Impl {
     return token;
   }
 
-  // Of those that are allowed. For a sampler that has chosen another: `infill` ends an answer with a token that it was
-  // not given.
+  // Returns the likeliest of the allowed tokens. It is needed if a sampler chooses another token: `infill` ends an
+  // answer with a token that it was not given.
   Token likeliest(std::span<const float> logits, const std::vector<bool>& allowed) const {
     Token best = -1;
     for (Token token = 0; token < n_candidates; ++token) {
@@ -107,10 +107,10 @@ struct Sampler::Impl {
     return best;
   }
 
-  // A token is chosen first and only that one held against the grammar: all tokens are where it does not fit. Most fit,
-  // and a choice from all costs milliseconds with a large vocabulary.
+  // Chooses a token and checks only that one against the grammar; the grammar is asked about all tokens only if it does
+  // not fit. Most fit, and a choice among all costs milliseconds with a large vocabulary.
   Token choose_by_grammar(std::span<const float> logits) {
-    is_grammar_lost = true;  // until the end
+    is_grammar_lost = true;  // unless this function reaches its end
     fill(logits);
     Token token = choose();
     if (!grammar->allows(token)) {
@@ -136,7 +136,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
   options.validate();
   const Tokenizer& tokenizer = model->impl().tokenizer;
   const int n_vocab = model->info().n_vocab;
-  // Some files pad the output matrix beyond the vocabulary.
+  // Some files pad the output matrix beyond the vocabulary, so there may be more logits than tokens.
   const int n_candidates = tokenizer.has_tokens() ? std::min(n_vocab, tokenizer.n_vocab()) : n_vocab;
   const std::uint32_t seed = choose_seed(options.seed);
   impl_ = std::make_unique<Impl>(Impl{.model = model,

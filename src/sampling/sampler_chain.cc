@@ -13,15 +13,15 @@
 namespace winnow {
 namespace {
 
-// Below it a draw is greedy in float32 anyway, and dividing logits by less would overflow.
+// At a lower temperature a draw is greedy in float32 anyway, and the division of the logits would overflow.
 constexpr float kColdest = 1e-6f;
 
-// Of Mirostat 1, as llama.cpp sets it: tokens that its estimate looks at.
+// The number of tokens that Mirostat 1 uses for its estimate, as in llama.cpp.
 constexpr int kMirostatTokens = 100;
 
 bool is_greedy(const SamplingOptions& options) { return options.temperature < kColdest; }
 
-// So far below the likeliest a token's probability is still a number above 0 in float32, whatever the sum.
+// A token whose logit is this far below the largest still has a float32 probability above 0, whatever the sum.
 constexpr float kLowest = 80;
 
 void drop_impossible(llama_sampler*, llama_token_data_array* candidates) {
@@ -33,8 +33,8 @@ void drop_impossible(llama_sampler*, llama_token_data_array* candidates) {
   candidates->size = static_cast<std::size_t>(end - candidates->data);
 }
 
-// Takes out what cannot be chosen. Some of libllama's samplers multiply a probability by its logarithm, which is no
-// number for 0: a grammar, a bias or a penalty makes those.
+// Returns a sampler that removes candidates of probability 0, which a grammar, a bias or a penalty makes. Some of
+// libllama's samplers multiply a probability by its logarithm, which is NaN for 0.
 llama_sampler* make_drop() {
   static llama_sampler_i methods = [] {
     llama_sampler_i made{};
@@ -70,10 +70,10 @@ llama_sampler* make_dry(const SamplingOptions& options, const Model& model) {
                                 n_looked_at, breakers.data(), breakers.size());
 }
 
-// libllama compares the texts of all candidates with each other: so many at most, which take a millisecond.
+// libllama compares the texts of all candidates with each other. This many take a millisecond.
 constexpr int kMostInfillCandidates = 128;
 
-// Two samplers: the likeliest candidates, and what libllama makes of them.
+// Returns two samplers: one that keeps the likeliest candidates, and libllama's infill sampler.
 std::vector<llama_sampler*> make_infill(const Tokenizer& tokenizer) {
   const llama_vocab* vocab = tokenizer.vocab();
   if (!tokenizer.has_tokens() ||
@@ -88,7 +88,7 @@ llama_sampler* make_temperature(const SamplingOptions& options) {
   return llama_sampler_init_temp_ext(options.temperature, options.dynatemp_range, options.dynatemp_exponent);
 }
 
-// Whether it only changes what is repeated: those hold for the likeliest token and for Mirostat as well.
+// Returns whether the sampler only penalises repetitions. Such samplers apply to greedy sampling and Mirostat as well.
 bool is_penalty(const std::string& name) { return name == "penalties" || name == "dry"; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which numbers the options of sampling may have, and which of them have an effect together.
+// The ranges of the sampling options, and the check which of them have an effect together.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -76,7 +76,7 @@ std::vector<std::string> SamplingOptions::parse_samplers(const std::string& text
 }
 
 std::string SamplingOptions::sampler_of_letter(char letter) {
-  static constexpr std::string_view kLetters = "edskypmxti";  // of sampler_names(), in their order
+  static constexpr std::string_view kLetters = "edskypmxti";  // letters of sampler_names(), in their order
   const std::size_t i = kLetters.find(letter);
   return i == std::string_view::npos ? "" : sampler_names()[i];
 }
@@ -84,7 +84,7 @@ std::string SamplingOptions::sampler_of_letter(char letter) {
 void SamplingOptions::validate() const {
   const auto check = [](const char* name, auto value, const SamplingRange& range, const char* neutral) {
     using Value = decltype(value);
-    // Also false for what is not a number.
+    // The comparison is false for NaN, too.
     if (value >= static_cast<Value>(range.lowest) && value <= static_cast<Value>(range.highest)) return;
     refuse_option(std::string(name) + " is " + format_number(value) + ": give a number from " +
                   format_number(range.lowest) + " to " + format_number(range.highest) + " (" + neutral + ")");
@@ -116,7 +116,7 @@ void SamplingOptions::validate() const {
   if (logit_bias.size() > kMostBiases)
     refuse_option("there are " + std::to_string(kMostBiases) + " logit biases at most");
   for (const LogitBias& bias : logit_bias) {
-    // Infinity: always.
+    // -infinity is allowed: it bans the token.
     if (std::isnan(bias.bias) || bias.bias > 1e6f) refuse_option("a logit bias must be a number up to 1e6");
   }
 }
@@ -124,9 +124,9 @@ void SamplingOptions::validate() const {
 void SamplingOptions::check_effects() const {
   const SamplingOptions plain;
   struct Use {
-    const char* name;  // of the option
+    const char* name;  // name of the option
     bool is_set;
-    const char* sampler;  // that it belongs to
+    const char* sampler;  // sampler that it belongs to
   };
   const auto is_in_use = [&](const char* sampler) {
     return std::find(samplers.begin(), samplers.end(), sampler) != samplers.end();

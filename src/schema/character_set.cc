@@ -19,7 +19,7 @@ const std::vector<NamedSet>& named_sets() {
   return all;
 }
 
-// What \p{..} may say for a two-letter category, a script or a property.
+// Long names of categories in \p{..}, with the short ones.
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {{"Letter", "L"},
                                                                         {"Uppercase_Letter", "Lu"},
                                                                         {"Uppercase", "Lu"},
@@ -96,7 +96,7 @@ std::optional<CharacterSet> CharacterSet::named(std::string_view name) {
   bool is_known = false;
   for (const NamedSet& set : named_sets()) {
     const std::string_view other = set.name;
-    // One letter: all categories that begin with it.
+    // One letter stands for all categories that begin with it.
     if (other != name && !(name.size() == 1 && other.size() == 2 && other[0] == name[0])) continue;
     is_known = true;
     for (std::size_t i = 0; i + 1 < set.bounds.size(); i += 2) {
@@ -160,7 +160,7 @@ std::string CharacterSet::grammar(TextForm form) const {
     const CharacterSet plain = intersection(no_zero);
     return plain.is_empty() ? "" : class_of(plain);
   }
-  // What stands as it is: no quote, backslash or control character.
+  // These characters are written as they are: all but quotes, backslashes and control characters.
   static const CharacterSet bare =
       CharacterSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x7F, 0x7F}}.complement().intersection(all());
   static constexpr std::pair<char, char> kEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},

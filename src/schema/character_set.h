@@ -1,4 +1,4 @@
-// Sets of code points, as classes of regular expressions are.
+// Sets of code points, such as the classes of regular expressions.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace winnow {
 
-// How a character stands in a text that a grammar describes.
+// The form in which a text that a grammar describes is written.
 enum class TextForm {
-  kJson,   // within the quotes of a JSON string: some are escaped
+  kJson,   // within the quotes of a JSON string: some characters are escaped
   kPlain,  // as it is
 };
 
@@ -28,20 +28,21 @@ class CharacterSet {
   CharacterSet() = default;
   CharacterSet(std::initializer_list<Range> ranges);
   explicit CharacterSet(std::vector<Range> ranges);
-  // Every character; halves of surrogate pairs are none.
+  // Returns the set of all characters. Halves of surrogate pairs are not among them.
   static CharacterSet all();
-  // By the name that \p{..} has: a general category of Unicode's, some scripts and some properties of emoji.
+  // Returns the set that \p{..} names, or nullopt if the name is not known. Known are Unicode's general categories,
+  // some scripts and some properties of emoji.
   static std::optional<CharacterSet> named(std::string_view name);
 
   void add(const CharacterSet& more);
   CharacterSet complement() const;
   CharacterSet intersection(const CharacterSet& other) const;
-  // With the letters of the other case, of ASCII and Latin-1.
+  // Returns the set with the letters of the other case, for ASCII and Latin-1.
   CharacterSet both_cases() const;
   bool contains(std::uint32_t value) const;
   bool is_empty() const { return ranges_.empty(); }
   const std::vector<Range>& ranges() const { return ranges_; }  // ascending, with gaps between them
-  // One of them, as a GBNF expression; empty: none can stand there.
+  // Returns a GBNF expression for one character of the set, or "" if none of them can stand in the form.
   std::string grammar(TextForm form) const;
 
  private:

@@ -5,7 +5,7 @@
 namespace winnow {
 namespace {
 
-// Less than what a grammar may have.
+// The limit is below the 4 MiB that parse_grammar accepts.
 constexpr std::size_t kMostBytes = 3'500'000;
 
 }  // namespace

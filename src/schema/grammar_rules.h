@@ -1,4 +1,4 @@
-// The rules of a grammar in GBNF while it is made.
+// The rules of a GBNF grammar that is being made.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace winnow {
 
 class GrammarRules {
  public:
-  // Names are `prefix` and a number.
+  // The names of the rules are `prefix` and a number.
   explicit GrammarRules(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // A rule that says `text`, or an earlier one that does; its name. All throw Error(kInvalidArgument) where the grammar
-  // becomes longer than one may be.
+  // Adds a rule for `text`, unless an earlier one has the same text, and returns its name. All methods throw
+  // Error(kInvalidArgument) if the grammar becomes longer than one may be.
   std::string add(const std::string& text);
-  // A name whose rule is defined later.
+  // Returns a name whose rule is defined later.
   std::string reserve();
   void define(const std::string& name, std::string text);
 
@@ -32,7 +32,7 @@ class GrammarRules {
   std::unordered_map<std::string, std::string> names_;      // by the text
 };
 
-// `text` as a GBNF literal.
+// Returns `text` as a GBNF literal.
 std::string grammar_literal(const std::string& text);
 
 }  // namespace winnow

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostDigits = 16;
 const std::string kMostInteger(kMostDigits, '9');
 
-// Alternatives; none: nothing fits.
+// Alternatives; there are none if nothing fits.
 using Choices = std::vector<std::string>;
 
 std::string joined(const Choices& choices) {
@@ -35,7 +35,7 @@ std::string digits(std::size_t least, std::size_t most) {
 
 bool is_below(const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() < b.size() : a < b; }
 
-// `number` plus or minus one; of 0 no minus.
+// Returns `number` plus or minus one. 0 has no minus one.
 std::string stepped(std::string number, bool up) {
   std::size_t i = number.size();
   for (const char turn = up ? '9' : '0'; i > 0 && number[i - 1] == turn; --i) number[i - 1] = up ? '0' : '9';
@@ -48,7 +48,7 @@ std::string stepped(std::string number, bool up) {
   return leading == std::string::npos ? "0" : number.substr(leading);
 }
 
-// Numbers of as many digits from `least` to `most`; nothing for a bound that no digit before has kept.
+// Returns patterns of the n-digit numbers from `least` to `most`. A bound is null if the digits before already meet it.
 Choices same_length(const char* least, const char* most, std::size_t n) {
   if (n == 0) return {""};
   if (least == nullptr && most == nullptr) return {digits(n, n)};
@@ -84,18 +84,19 @@ struct Magnitudes {
   std::string least_integer = "0", least_fraction;
   bool excludes_least = false;
   std::string most_integer = kMostInteger;
-  std::optional<std::string> most_fraction;  // none: any
+  std::optional<std::string> most_fraction;  // nullopt: any
   bool excludes_most = false;
 };
 
-// What may follow the digits after a point so far. `least`, `most`: the rest of the bound's digits where all digits so
-// far are the bound's; null: kept already. `has_digits`: it may end here.
+// Returns patterns of what may follow the digits after a point so far. `least` and `most` are the rest of a bound's
+// digits if all digits so far are the bound's, and null if the bound is met already. With `has_digits` the number may
+// end here.
 Choices fraction(const std::string* least, const std::string* most, const Magnitudes& of, bool has_digits,
                  std::size_t n_left) {
   if (least == nullptr && most == nullptr) {
     return n_left == 0 && !has_digits ? Choices{} : Choices{digits(has_digits ? 0 : 1, n_left)};
   }
-  if (least == nullptr && most->empty()) {  // nothing but zeros
+  if (least == nullptr && most->empty()) {  // only zeros may follow
     if (of.excludes_most) return {};
     return {"0{" + std::string(has_digits ? "0," : "1,") + std::to_string(n_left) + "}"};
   }
@@ -127,7 +128,7 @@ Choices fraction(const std::string* least, const std::string* most, const Magnit
   return choices;
 }
 
-// Both with and without a point.
+// Returns the pattern of the integers with the fractions that fit, with and without a point, or "" if nothing fits.
 std::string with_fraction(const std::string& integer, const std::string* least, const std::string* most,
                           const Magnitudes& of) {
   const Choices behind = fraction(least, most, of, false, kMostDigits);
@@ -168,10 +169,10 @@ std::string any_of(const Choices& choices) {
 
 bool is_zero(const Decimal& number) { return number.integer == "0" && number.fraction.empty(); }
 
-// Digits behind the point that a bound may have: one that is finer is moved inwards.
+// The most digits after the point that a bound may have. A finer bound is moved inwards.
 constexpr std::size_t kMostFraction = kMostDigits - 1;
 
-// The least number of so few digits that is not below it.
+// Rounds a bound that has more digits up to the least number with so few.
 void round_up(std::string& integer, std::string& fraction) {
   std::string digits = integer + fraction.substr(0, kMostFraction);
   std::size_t i = digits.size();
@@ -186,7 +187,8 @@ void round_up(std::string& integer, std::string& fraction) {
   while (fraction.ends_with('0')) fraction.pop_back();
 }
 
-// The magnitudes on one side of zero that the bounds leave; `near` is the bound that is nearer to zero there.
+// Returns the magnitudes on one side of zero that the bounds leave, or nullopt if there are none; `near` is the bound
+// that is nearer to zero there.
 std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes_near,
                                const std::optional<Decimal>& far, bool excludes_far, bool is_negative) {
   Magnitudes of;

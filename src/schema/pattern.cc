@@ -17,7 +17,7 @@ constexpr std::uint32_t kMostRepeats = 1'000'000'000;
   throw Error(ErrorCode::kInvalidArgument, "'pattern' " + what);
 }
 
-// \d, \w, \s and, with a capital letter, all others.
+// Returns the set of \d, \w or \s or, for a capital letter, of all others; nullopt for another letter.
 std::optional<CharacterSet> class_named(char letter) {
   switch (letter) {
     case 'd':
@@ -38,7 +38,7 @@ std::optional<CharacterSet> class_named(char letter) {
 
 Pattern set_pattern(CharacterSet set) { return {.kind = Pattern::Kind::kSet, .set = std::move(set)}; }
 
-// The character at `position`, which moves behind it; the text is UTF-8.
+// Returns the character of a UTF-8 text at `position`, and moves `position` to the next one.
 std::uint32_t take_code_point(std::string_view text, std::size_t& position) {
   const auto lead = static_cast<unsigned char>(text[position++]);
   std::uint32_t value = lead < 0x80 ? lead : lead < 0xE0 ? lead & 0x1FU : lead < 0xF0 ? lead & 0x0FU : lead & 0x07U;
@@ -106,9 +106,9 @@ class Parser {
 
   Pattern character(CharacterSet set) const { return set_pattern(ignores_case_ ? set.both_cases() : std::move(set)); }
 
-  // Behind '('.
+  // Reads a group whose '(' has been read.
   Pattern group(int depth) {
-    std::optional<bool> is_negated;  // of one that looks ahead
+    std::optional<bool> is_negated;  // set for look-ahead
     if (take("?=")) {
       is_negated = false;
     } else if (take("?!")) {
@@ -128,7 +128,7 @@ class Parser {
     return look;
   }
 
-  // \d and the like, and \p{..}: its set. Nothing where none stands here.
+  // Reads a class such as \d or \p{..} and returns its set, or nullopt if there is none here.
   std::optional<CharacterSet> named_class() {
     if (peek() != '\\') return std::nullopt;
     if (auto set = class_named(peek(1))) {
@@ -148,7 +148,7 @@ class Parser {
     return is_negated ? set->complement().intersection(CharacterSet::all()) : *set;
   }
 
-  // One character, or what an escape stands for.
+  // Reads a character or an escape and returns its code point.
   std::uint32_t code_point() {
     if (at_end()) refuse_pattern("ends too early");
     if (peek() != '\\') return take_code_point(text_, position_);
@@ -180,7 +180,7 @@ class Parser {
     return letter;
   }
 
-  // Behind \u: four digits, two times four for one beyond U+FFFF, or {..}.
+  // Reads the rest of an escape after \u: four digits, twice four for a code point beyond U+FFFF, or {..}.
   std::uint32_t unicode_escape() {
     if (take("{")) {
       std::uint32_t value = 0;
@@ -208,7 +208,7 @@ class Parser {
     return value;
   }
 
-  // Behind '['.
+  // Reads a character class whose '[' has been read.
   CharacterSet read_class() {
     std::vector<CharacterSet::Range> ranges;
     const bool is_negated = take("^");
@@ -220,7 +220,7 @@ class Parser {
       }
       const std::uint32_t first = take("\\b") ? '\b' : code_point();
       std::uint32_t last = first;
-      // Where a class is an end of what looks like a range, the - stands for itself.
+      // A - before a class such as \d does not make a range and stands for itself.
       const bool is_range = peek() == '-' && peek(1) != ']' &&
                             !(peek(1) == '\\' && (class_named(peek(2)) || peek(2) == 'p' || peek(2) == 'P'));
       if (is_range) {
@@ -235,7 +235,7 @@ class Parser {
     return (is_negated ? set.complement() : set).intersection(CharacterSet::all());
   }
 
-  // Whether a '{' here begins {m}, {m,} or {m,n}; otherwise it stands for itself.
+  // Returns whether a '{' here begins {m}, {m,} or {m,n}; otherwise it stands for itself.
   bool is_count() const {
     std::size_t at = position_ + 1;
     const auto digits = [&] {
@@ -261,7 +261,7 @@ class Parser {
     return value;
   }
 
-  // With what is behind it that says how often.
+  // Reads a repetition operator, if there is one, and returns the pattern that it makes of `one`.
   Pattern repeated(Pattern one) {
     Pattern many{.kind = Kind::kRepeat};
     if (take("*")) {
@@ -282,7 +282,7 @@ class Parser {
     }
     if (one.is_assertion()) refuse_pattern("repeats what takes no characters");
     if (take("+")) refuse_pattern("has a possessive repetition, which is not supported: leave its second + out");
-    take("?");  // as few as possible: the same texts
+    take("?");  // a lazy repetition matches the same texts
     if (peek() == '*' || peek() == '+' || peek() == '?' || is_count()) refuse_pattern("repeats a repetition");
     many.children.push_back(std::move(one));
     return many;

@@ -1,4 +1,4 @@
-// Regular expressions, as JSON schemas have them: ECMAScript's, and what Python's have beyond.
+// Regular expressions as JSON schemas have them: ECMAScript's, with some extensions of Python's.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace winnow {
 struct Pattern {
   enum class Kind {
     kSet,        // one character of a set
-    kSequence,   // of all children
+    kSequence,   // all children, one after the other
     kChoice,     // one of the children
-    kRepeat,     // the child, several times
-    kLookAhead,  // whether the child follows
-    kBegin,      // of the text
+    kRepeat,     // the child, `least` to `most` times
+    kLookAhead,  // the child follows, or does not
+    kBegin,      // beginning of the text
     kEnd,
     kWordBoundary,
   };
@@ -28,13 +28,13 @@ struct Pattern {
   CharacterSet set;
   std::vector<Pattern> children;
   std::uint32_t least = 0, most = 0;
-  bool is_negated = false;  // of what looks ahead, and of word boundaries
+  bool is_negated = false;  // of look-ahead and word boundaries
 
-  // Throws Error(kInvalidArgument), whose text begins with "'pattern'", for what no such grammar has (references to
-  // groups, look-behind, possessive repetitions, properties that are not known), for what does not parse and for more
-  // than `n_most` bytes.
+  // Parses a pattern. Throws Error(kInvalidArgument), whose text begins with "'pattern'", for what no such grammar has
+  // (references to groups, look-behind, possessive repetitions, unknown properties), for what does not parse, and for
+  // more than `n_most` bytes.
   static Pattern parse(std::string_view text, std::size_t n_most = 10'000);
-  // These characters and nothing else.
+  // Returns the pattern of exactly these characters.
   static Pattern literal(std::string_view text);
 
   bool is_assertion() const;

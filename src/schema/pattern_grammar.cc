@@ -13,14 +13,15 @@ using Kind = Pattern::Kind;
 
 [[noreturn]] void refuse_grammar(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
 
-// One character, and nothing known of it.
+// Returns an expression for any one character.
 std::string any_character(TextForm form) { return form == TextForm::kJson ? "w-char" : "[^\\x00]"; }
 
 std::string bounds_of(std::uint32_t least, std::uint32_t most) {
   return "{" + std::to_string(least) + "," + (most == Pattern::kUnbounded ? "" : std::to_string(most)) + "}";
 }
 
-// A pattern of nothing but ^ and $ at the ends of its outermost alternatives, sets and counts, written as it stands.
+// A writer of patterns that consist of sets and counts, with ^ and $ only at the ends of the outermost alternatives. It
+// writes them as they stand.
 class PlainWriter {
  public:
   PlainWriter(TextForm form, GrammarRules& rules) : form_(form), rules_(rules) {}
@@ -70,7 +71,7 @@ class PlainWriter {
         return "(" + text + ")" + bounds_of(pattern.least, pattern.most);
       }
       default:
-        refuse_grammar("'pattern' cannot be written as it stands");  // is_plain has said that it can
+        refuse_grammar("'pattern' cannot be written as it stands");  // is_plain excludes it
     }
   }
 
@@ -102,7 +103,7 @@ struct Lengths {
   static constexpr std::uint64_t kAny = UINT64_MAX;
 };
 
-// How many characters the texts have that a pattern matches by itself.
+// Returns the least and the most characters of the texts that a pattern matches by itself.
 Lengths lengths_of(const Pattern& pattern) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   Lengths all;
@@ -135,7 +136,7 @@ Lengths lengths_of(const Pattern& pattern) {
   }
 }
 
-// Whether every alternative has both ends: otherwise anything may stand around it.
+// Returns whether every alternative has both ends. If one has not, any text may stand around it.
 bool has_both_ends(const Pattern& pattern) {
   if (pattern.kind == Kind::kChoice) {
     return std::all_of(pattern.children.begin(), pattern.children.end(), has_both_ends);
@@ -144,7 +145,8 @@ bool has_both_ends(const Pattern& pattern) {
          pattern.children.front().kind == Kind::kBegin && pattern.children.back().kind == Kind::kEnd;
 }
 
-// ^[a-z]{2,}$ of 1 to 10 characters is ^[a-z]{2,10}$.
+// Applies lengths to the count of a pattern: ^[a-z]{2,}$ of 1 to 10 characters becomes ^[a-z]{2,10}$. Returns nullopt
+// for patterns of other forms, and if no count is left.
 std::optional<Pattern> with_lengths(const Pattern& pattern, std::uint32_t least, std::uint32_t most) {
   if (!has_both_ends(pattern) || pattern.kind != Kind::kSequence || pattern.children.size() != 3) return std::nullopt;
   const Pattern& middle = pattern.children[1];
@@ -156,10 +158,10 @@ std::optional<Pattern> with_lengths(const Pattern& pattern, std::uint32_t least,
   return made;
 }
 
-// Regular expressions of the formats, by name. `is_bounded`: with bounds for what may be of any length.
+// Returns the regular expressions of the formats, by name. `is_bounded` bounds the parts that may be of any length.
 std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
   const auto up_to = [&](int n) { return is_bounded ? "{0," + std::to_string(n) + "}" : std::string("*"); };
-  // Of the years 1000 to 9999, and real days of theirs; times with an offset, as RFC 3339 has it.
+  // Dates are real days of the years 1000 to 9999; times have an offset, as in RFC 3339.
   const std::string date =
       "(?:[1-9]\\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
       "02-(?:0[1-9]|1\\d|2[0-8]))|(?:[1-9]\\d(?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)";
@@ -183,7 +185,7 @@ std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
   const std::string authority = "//(?:" + hostname + "(?::[1-9]\\d{0,3})?)?";
   const std::string uri = "[A-Za-z][A-Za-z0-9+.-]" + std::string(is_bounded ? "{1,15}" : "+") + ":(?:" + authority +
                           path + "|" + in_path + (is_bounded ? "{1,40}" : "+") + path + ")" + behind_path;
-  // Not what begins with a scheme or, without saying so, with an authority.
+  // A relative reference begins with neither a scheme nor, except in its first form, an authority.
   const std::string relative = "(?:" + authority + path + "|/(?:" + in_path + (is_bounded ? "{1,40}" : "+") + path +
                                ")?|(?:(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})" + (is_bounded ? "{1,40}" : "+") +
                                path + ")?)" + behind_path;

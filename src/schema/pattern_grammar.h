@@ -1,4 +1,4 @@
-// JSON schema's `pattern`, `format` and lengths of strings, in GBNF.
+// JSON Schema's `pattern`, `format` and lengths of strings in GBNF.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace winnow {
 
-// An expression for the texts that the conditions hold for, without quotes. A single pattern is written as it stands,
-// with its counts; where there is more, or it looks ahead, as an automaton, whose size is bounded. Nothing where no
-// text fits. Throws Error(kInvalidArgument) where the bound is passed.
+// Returns an expression, without quotes, for the texts that meet the conditions, or nullopt if no text does. A single
+// pattern is written as it stands, with its counts; several conditions, or one with look-ahead, become an automaton of
+// bounded size. Throws Error(kInvalidArgument) if the bound is exceeded.
 std::optional<std::string> text_grammar(const TextConditions& conditions, TextForm form, GrammarRules& rules,
                                         AutomatonLimits& limits);
 
-// The pattern of a `format`: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri and others.
-// Nothing for one that is not known.
+// The patterns of a `format`: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri and others.
 struct FormatPatterns {
   const char* name;
-  Pattern bounded;  // whose parts are of bounded lengths: alone a small model would go on with them for ever
-  Pattern loose;    // to be joined with other conditions
+  Pattern bounded;  // has parts of bounded lengths, which a small model might never end otherwise
+  Pattern loose;    // is to be joined with other conditions
 };
+// Returns the patterns of a format, or null if it is not known.
 const FormatPatterns* format_patterns(std::string_view name);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Arrays and objects of a schema.
+// The expressions for arrays and objects.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::array(const OrderedJson& sc
   if (schema.contains("prefixItems")) first = &schema["prefixItems"];
   if (schema.contains("items")) {
     if (schema["items"].is_array()) {
-      // As drafts before 2020-12 had it.
+      // Drafts before 2020-12 have a list of leading items here.
       first = &schema["items"];
       if (schema.contains("additionalItems")) rest = &schema["additionalItems"];
     } else {
@@ -43,13 +43,13 @@ SchemaRules::Converter::Text SchemaRules::Converter::array(const OrderedJson& sc
   Text more;
   const bool is_short = leading.size() < first->size();
   if (!is_short && (most < 0 || most > n_first)) {
-    // A list of certain items has no more of them, unless it says so.
+    // A list of leading items has no further ones, unless the schema says so.
     const bool is_closed = n_first > 0 && !has_rest && least <= n_first;
     if (!is_closed) more = expression(*rest, place + ".items", depth + 1);
   }
   if (!more && (is_short || most < 0 || most > n_first)) most = n_first;
   if (least > most && most >= 0) return std::nullopt;
-  // All of the leading ones where it does not say how few there may be.
+  // All leading items are written if the schema does not say how few there may be.
   if (!schema.contains("minItems") && n_first > 0) least = most < 0 ? n_first : std::min(n_first, most);
   if (most == 0) return "\"[]\"";
   std::string list;
@@ -89,7 +89,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::set(const OrderedJson& item
   if (most < 0 || most > n) most = n;
   if (least > most) return std::nullopt;
   if (most == 0) return "\"[]\"";
-  // By the values that are left, fewest first: what may follow.
+  // There is a rule for each set of values that are left, with what may follow; it uses the rules of smaller sets.
   std::vector<std::string> names(std::size_t{1} << literals.size());
   for (std::size_t left = 0; left < names.size(); ++left) {
     const std::int64_t n_taken = n - std::popcount(left);
@@ -108,7 +108,7 @@ std::set<std::string> SchemaRules::Converter::required_names(const OrderedJson& 
   std::set<std::string> names;
   const auto required = schema.find("required");
   if (required == schema.end()) return names;
-  if (required->is_boolean()) return names;  // as the third draft had it, of the property itself
+  if (required->is_boolean()) return names;  // the third draft has it in the property itself
   check(required->is_array(), place, "'required' must be a list of names");
   for (const OrderedJson& name : *required) {
     check(name.is_string(), place, "'required' must be a list of names");
@@ -141,7 +141,8 @@ OrderedJson SchemaRules::Converter::properties_of(const OrderedJson& schema, con
   }
   const auto patterns = schema.find("patternProperties");
   if (patterns == schema.end() || !patterns->is_object()) return properties;
-  // What a name's patterns say holds for it, too; one that is only required is no other name then.
+  // The schemas of the patterns that match a name apply to it, too. additionalProperties then does not apply to a name
+  // that is only required.
   for (auto& [name, property] : properties.items()) {
     OrderedJson said = OrderedJson::array();
     if (schema.contains("properties") && schema["properties"].contains(name)) said.push_back(property);

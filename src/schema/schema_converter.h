@@ -1,7 +1,7 @@
-// The converter behind SchemaRules (schema_grammar.h), one class in five sources: schema_grammar.cc (references, types
-// and what joins them), schema_scalars.cc (numbers and texts), schema_containers.cc (arrays and objects),
-// schema_values.cc (which values a schema takes, and what is left of it without some) and schema_one_of.cc (which
-// schemas exclude each other). For these alone.
+// The converter that implements SchemaRules (schema_grammar.h), one class in five sources: schema_grammar.cc
+// (references, types and what joins them), schema_scalars.cc (numbers and texts), schema_containers.cc (arrays and
+// objects), schema_values.cc (the values that a schema accepts, and schemas without some of them) and schema_one_of.cc
+// (schemas that exclude each other). Only these include it.
 #pragma once
 
 #include <deque>
@@ -24,7 +24,7 @@ namespace winnow {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Rules that others use. White space is bounded: a small model would fill its answer with it.
+// Rules that others use. White space is bounded, since a small model would fill its answer with it.
 inline constexpr const char* kJsonTexts =
     "w-char ::= [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" [0-9a-fA-F]{4})\n"
     "w-string ::= \"\\\"\" w-char* \"\\\"\"\n"
@@ -44,21 +44,21 @@ inline constexpr std::size_t kMostSchemaBytes = std::size_t{4} << 20;
 inline constexpr int kMostLevels = 64;
 inline constexpr int kMostNames = 50'000;
 inline constexpr int kMostValues = 100'000;
-// Of one object: they are looked up one after the other.
+// The most properties of one object; they are looked up one after the other.
 inline constexpr std::size_t kMostProperties = 2'000;
-// Values in all schemas, joined ones included, that one grammar is made of.
+// The most values in all schemas, joined ones included, from which one grammar is made.
 inline constexpr std::size_t kMostSteps = 2'000'000;
 inline constexpr int kMostNested = 100;
 inline constexpr std::size_t kMostWarnings = 50;
-// Of our own patterns of numbers between bounds.
+// The most bytes of our own patterns for numbers between bounds.
 inline constexpr std::size_t kMostBytesOfNumber = 1'000'000;
-// Counts beyond it say nothing: no text is as long.
+// The largest count. A larger maximum restricts nothing and a larger minimum matches nothing, since no text is as long.
 inline constexpr std::int64_t kMostCount = 1'000'000'000;
-// Of what a grammar follows value by value: sets of so many values, and numbers of properties.
+// The limits for what a grammar follows value by value: the values of a set, and the number of properties.
 inline constexpr std::size_t kMostOfSet = 8;
 inline constexpr std::int64_t kMostCounted = 64;
 
-// What holds for the properties that nothing else in a schema speaks of, its parts and references included.
+// The keyword for properties that no other keyword of a schema applies to, its parts and references included.
 inline constexpr const char* kUnevaluated = "unevaluatedProperties";
 
 inline const std::string kPlainNumber = "^-?(?:0|[1-9]\\d{0,15})(?:\\.\\d{1,16})?$",
@@ -68,10 +68,10 @@ inline std::string text_of(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// What Gemma's texts stand between.
+// The quote of Gemma's notation, at both ends of a text.
 inline constexpr const char* kGemmaQuote = "<|\"|>";
 
-// As a notation writes it.
+// Returns a value as a notation writes it.
 inline std::string written(const OrderedJson& value, ValueNotation notation) {
   if (notation == ValueNotation::kJson) return text_of(value);
   if (value.is_string()) return kGemmaQuote + value.get<std::string>() + kGemmaQuote;
@@ -89,13 +89,13 @@ inline std::string in_parentheses(const std::vector<std::string>& choices) {
   return choices.size() == 1 ? text : "(" + text + ")";
 }
 
-// The schema without a keyword.
+// Returns the schema without a keyword.
 inline OrderedJson without(OrderedJson schema, const std::string& keyword) {
   schema.erase(keyword);
   return schema;
 }
 
-// What a keyword says.
+// Returns the value of a keyword, or `otherwise` if the schema does not have it.
 inline OrderedJson said(const OrderedJson& schema, const std::string& keyword, OrderedJson otherwise) {
   const auto found = schema.find(keyword);
   if (found != schema.end()) otherwise = *found;
@@ -107,7 +107,7 @@ inline bool is_type_name(const std::string& name) {
   return all.contains(name);
 }
 
-// A pattern of exactly these characters.
+// Returns the pattern of a text of exactly these characters.
 inline Pattern whole_literal(const std::string& text) {
   Pattern pattern = Pattern::literal(text);
   pattern.children.insert(pattern.children.begin(), {.kind = Pattern::Kind::kBegin});
@@ -115,7 +115,7 @@ inline Pattern whole_literal(const std::string& text) {
   return pattern;
 }
 
-// Expressions are nothing where no value matches.
+// The implementation of SchemaRules. An expression is nullopt if no value matches.
 class SchemaRules::Converter {
  public:
   using Text = std::optional<std::string>;
@@ -142,7 +142,7 @@ class SchemaRules::Converter {
 
   OrderedJson items(const OrderedJson& schema, const std::string& place);
 
-  // By what its type or its values say; "integer" is a number, too.
+  // Returns the types by the schema's `type` or enumerated values, of which an integer counts as "number".
   std::set<std::string> types(const OrderedJson& schema, const std::string& place);
 
   std::string rules() const { return rules_.text() + texts_ + kCommonRules; }
@@ -155,20 +155,20 @@ class SchemaRules::Converter {
     return grammar_literal((notation_ == ValueNotation::kJson ? text_of(name) : name) + ":");
   }
 
-  // A text between what the notation has for quotes.
+  // Returns the expression of a text between the quotes of the notation.
   std::string quoted(const std::string& text) const {
     const std::string quote = grammar_literal(notation_ == ValueNotation::kJson ? "\"" : kGemmaQuote);
     return quote + " " + text + " " + quote;
   }
 
-  // The expression of a text in quotes.
+  // Returns the expression of a text that stands in quotes, without them.
   Text text_in_quotes(TextConditions conditions, const std::string& place) {
     if (notation_ == ValueNotation::kJson) return text_rule(conditions, TextForm::kJson, place);
     conditions.unmatched.push_back(Pattern::literal(kGemmaQuote));
     return text_rule(conditions, TextForm::kPlain, place);
   }
 
-  // A name of a map, with what is behind it.
+  // Returns the expression of a free name in a map, with the colon after it.
   Text free_name(TextConditions conditions, const std::string& place);
 
   [[noreturn]] void refuse(const std::string& place, const std::string& what) const {
@@ -179,7 +179,7 @@ class SchemaRules::Converter {
     refuse(place, "nothing matches it" + (why_.empty() ? "" : ": " + why_));
   }
 
-  // With what lower parts say, of patterns and sizes, as a sentence about the schema.
+  // Runs `work`. The errors of lower parts, about patterns and sizes, become sentences about the schema.
   template <typename Work>
   auto told(const std::string& place, Work work) -> decltype(work()) {
     try {
@@ -190,7 +190,7 @@ class SchemaRules::Converter {
     }
   }
 
-  // No value is left, for this reason.
+  // Records why no value is left, and returns nullopt.
   std::nullopt_t none(const std::string& why) {
     why_ = why;
     return std::nullopt;
@@ -198,18 +198,18 @@ class SchemaRules::Converter {
 
   void warn(const std::string& place, const std::string& what);
 
-  // What a promise is refused for and advice is left out with.
+  // Refuses what cannot be enforced in a promise, and leaves it out of advice with a warning.
   void leave_out(const std::string& place, const std::string& what) {
     if (use_ == Use::kPromise) refuse(place, what);
     warn(place, what + "; it is left out");
   }
 
-  // What is malformed.
+  // Refuses a malformed schema.
   void check(bool is_well, const std::string& place, const std::string& what) {
     if (!is_well) refuse(place, what);
   }
 
-  // Values in a schema, itself included.
+  // Returns the number of values in a schema, itself included.
   static std::size_t size_of(const OrderedJson& schema);
 
   void step(const std::string& place, int depth, std::size_t n = 1) {
@@ -228,17 +228,18 @@ class SchemaRules::Converter {
 
   static const char* reference_in(const OrderedJson& schema);
 
-  // Without $ref, allOf, oneOf and const, which become what they say; true is {}.
+  // Returns the schema without $ref, allOf, oneOf and const, which are replaced by what they require; true becomes {}.
   OrderedJson flattened(const OrderedJson& given, const std::string& place, int depth);
 
-  // Likewise of a schema that is joined with others, which its unevaluatedProperties know nothing of.
+  // Does the same for a schema that is joined with others. If unevaluatedProperties remain they are refused or left
+  // out, since they know nothing of the others.
   OrderedJson part_of(const OrderedJson& part, const std::string& place, int depth);
 
-  // What `given` says of properties that nothing else speaks of, as additionalProperties; beside alternatives, of which
-  // each speaks of its own, it stays.
+  // Returns the schema with the unevaluatedProperties of `given` as additionalProperties. Next to alternatives, each of
+  // which has properties of its own, the keyword stays.
   static OrderedJson with_unevaluated(OrderedJson schema, const OrderedJson& given);
 
-  // The alternatives of its anyOf, each with what stands beside it.
+  // Returns the alternatives of its anyOf, each joined with the keywords next to it.
   std::vector<OrderedJson> options_of(const OrderedJson& schema, const std::string& place);
 
   const OrderedJson* enumeration(const OrderedJson& schema, const std::string& place);
@@ -251,7 +252,7 @@ class SchemaRules::Converter {
 
   Text open(const OrderedJson& given, const std::string& place, int depth);
 
-  // Keywords that hold something which is not known here.
+  // Refuses or leaves out keywords that are not supported, and warns of unknown ones.
   void name_unknown(const OrderedJson& schema, const std::string& place);
 
   Text typed(const OrderedJson& schema, const std::string& place, int depth);
@@ -260,7 +261,7 @@ class SchemaRules::Converter {
 
   std::int64_t count(const OrderedJson& schema, const std::string& place, const char* name, std::int64_t fallback);
 
-  // From `least` to `most` of something; -1: any number. False: none can be.
+  // Reads the bounds of a number of things; `most` is -1 if there is none. Returns false if no number is within them.
   bool counts(const OrderedJson& schema, const std::string& place, const std::string& of, std::int64_t& least,
               std::int64_t& most);
 
@@ -277,7 +278,7 @@ class SchemaRules::Converter {
 
   Decimal decimal(const OrderedJson& value, const std::string& place, const std::string& keyword);
 
-  // What a keyword says, once or, joined, several times.
+  // Returns the values of a keyword: one, or several if schemas were joined.
   static std::vector<OrderedJson> all_of(const OrderedJson& schema, const std::string& keyword);
 
   // --- Strings ----------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class SchemaRules::Converter {
 
   std::optional<Pattern> pattern_of(const std::string& text, const std::string& place);
 
-  // An expression for what the conditions hold for; nothing: no text does.
+  // Returns an expression for the texts that meet the conditions, or nullopt if none does.
   Text text_rule(const TextConditions& conditions, TextForm form, const std::string& place);
 
   Text string(const OrderedJson& schema, const std::string& place);
@@ -295,7 +296,7 @@ class SchemaRules::Converter {
 
   Text array(const OrderedJson& schema, const std::string& place, int depth);
 
-  // A list of different values out of a few.
+  // Returns the expression of a list of different values out of a few. Sets `is_held` if there are few enough.
   Text set(const OrderedJson& item, std::int64_t least, std::int64_t most, const std::string& place, int depth,
            bool& is_held);
 
@@ -303,26 +304,28 @@ class SchemaRules::Converter {
 
   std::set<std::string> required_names(const OrderedJson& schema, const std::string& place);
 
-  // With those that are only required, or named by propertyNames.
+  // Returns the properties, with those that are only required, or named by propertyNames.
   OrderedJson properties_of(const OrderedJson& schema, const std::string& place);
 
   Text object(const OrderedJson& schema, const std::string& place, int depth);
 
-  // Backwards: `rest` is what may follow where a property went before, `start` where none did.
+  // Builds the object from its end: `rest` is what may follow a property, `start` is the object if no property came
+  // before.
   std::string simple_object(const std::vector<std::pair<std::string, bool>>& pairs);
 
-  // As simple_object, by how many properties went before. Nothing: no number of them is as it has to be.
+  // Does the same, by the number of properties that came before. Returns nullopt if no number of them is allowed.
   Text counted_object(const std::vector<std::pair<std::string, bool>>& pairs, std::int64_t least, std::int64_t most);
 
-  // An object whose names are free.
+  // Returns the expression of an object whose names are free.
   Text map(const OrderedJson& schema, std::int64_t least, std::int64_t most, const std::string& place, int depth);
 
   // --- not --------------------------------------------------------------------------------------------------------
 
-  // What of a schema is left by its "not": rewritten as what is allowed.
+  // Returns the expression of a schema with "not", which is rewritten as what is allowed.
   Text without_excluded(const OrderedJson& schema, const std::string& place, int depth);
 
-  // Adds alternatives that together are `schema` without what `excluded` matches. False: it cannot be done.
+  // Adds alternatives that together are `schema` without what `excluded` matches. Returns false if that is not
+  // possible.
   bool exclude(const OrderedJson& schema, const OrderedJson& excluded, std::vector<OrderedJson>& more,
                const std::string& place, int depth);
 
@@ -336,7 +339,7 @@ class SchemaRules::Converter {
     schema[keyword].push_back(what);
   }
 
-  // Each of several keywords may be what does not hold.
+  // Any of several keywords may be the one that does not hold, so each of them gives an alternative.
   static bool exclude_texts(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more);
 
   static bool exclude_numbers(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more);
@@ -345,25 +348,26 @@ class SchemaRules::Converter {
 
   // --- oneOf ------------------------------------------------------------------------------------------------------
 
-  // No value that is written for the first follows the second. False where that is not known.
+  // Returns whether no value that is written for the first matches the second; false if that is not known.
   bool is_apart(const OrderedJson& first, const OrderedJson& second, const std::string& place, int depth);
 
-  // Likewise of values of a type, for schemas without references and alternatives.
+  // Does the same for values of a type and schemas without references and alternatives.
   bool is_apart_as(const std::string& type, const OrderedJson& a, const OrderedJson& b, const std::string& place,
                    int depth);
 
-  // Restricts the first to what does not follow the second. False: it cannot be done.
+  // Restricts the first to values that do not match the second. Returns false if that is not possible.
   bool set_apart(OrderedJson& first, const OrderedJson& second, OrderedJson& restriction, const std::string& place,
                  int depth);
 
-  // Alternatives for a oneOf: what is written for one follows no other. `beside`: what stands there as well.
+  // Returns the alternatives of a oneOf: what is written for one matches no other. `beside` has the keywords next to
+  // it.
   OrderedJson exactly_one(const OrderedJson& options, const OrderedJson& beside, const std::string& place, int depth);
 
   // --- Whether a value follows a schema ------------------------------------------------------------------------------
 
   static bool type_matches(const OrderedJson& value, const std::string& type);
 
-  // What it does not know of a schema holds.
+  // Returns whether a value follows a schema. Unknown keywords count as met.
   bool accepts(const OrderedJson& given, const OrderedJson& value, const std::string& place, int depth);
 
   bool accepts_text(const OrderedJson& schema, const std::string& text, const std::string& place);
@@ -376,25 +380,25 @@ class SchemaRules::Converter {
 
   Use use_;
   ValueNotation notation_;
-  AutomatonLimits limits_;          // of all texts
+  AutomatonLimits limits_;          // for all texts
   std::string texts_ = kJsonTexts;  // the rules of texts and names
   std::string subject_;
   const OrderedJson* document_ = nullptr;
   GrammarRules rules_;
   std::vector<std::string> warnings_;
   std::size_t n_steps_ = 0;
-  std::string why_;                                          // nothing matched last
-  std::unordered_map<std::string, std::string> references_;  // schemas that refer to others, as text, to their rules
-  std::optional<std::map<std::string, const OrderedJson*>> identifiers_;  // what $id and $anchor name
-  std::unordered_map<std::string, OrderedJson> told_apart_;               // lists of a oneOf, as text
-  std::map<std::string, std::unique_ptr<TextAutomaton>> automata_;        // of what strings are, as text
+  std::string why_;                                          // why no value matched last
+  std::unordered_map<std::string, std::string> references_;  // rules of schemas that refer to others, by their text
+  std::optional<std::map<std::string, const OrderedJson*>> identifiers_;  // schemas by $id and $anchor
+  std::unordered_map<std::string, OrderedJson> told_apart_;               // alternatives of a oneOf, by its text
+  std::map<std::string, std::unique_ptr<TextAutomaton>> automata_;        // automata of strings, by their conditions
   std::deque<OrderedJson> made_;
   struct Open {
     std::string rule;
     const OrderedJson* schema;
     std::string place;
   };
-  std::deque<Open> open_;  // what their rules say is still to be found out
+  std::deque<Open> open_;  // rules whose content is still to be written
 };
 
 }  // namespace winnow

@@ -12,7 +12,7 @@ void SchemaRules::Converter::begin(std::string subject, const OrderedJson& docum
   subject_ = std::move(subject);
   if (document_ == &document) return;
   document_ = &document;
-  // The same words in another document refer to something else.
+  // The same words refer to something else in another document.
   references_.clear();
   told_apart_.clear();
   identifiers_.reset();
@@ -21,7 +21,8 @@ void SchemaRules::Converter::begin(std::string subject, const OrderedJson& docum
 std::string SchemaRules::Converter::value(const OrderedJson& schema, const std::string& place) {
   return told(place, [&] {
     const Text text = expression(schema, place, 0);
-    // Not from where they are referred to: references may follow each other thousands deep, and in circles.
+    // These rules are not written where they are referred to, since references may follow each other thousands deep,
+    // and in circles.
     for (; !open_.empty(); open_.pop_front()) {
       const auto& [rule, one, its_place] = open_.front();
       const Text inner = open(*one, its_place, 0);
@@ -290,7 +291,7 @@ const OrderedJson* SchemaRules::Converter::enumeration(const OrderedJson& schema
 SchemaRules::Converter::Text SchemaRules::Converter::expression(const OrderedJson& schema, const std::string& place,
                                                                 int depth) {
   if (!schema.is_object()) return open(schema, place, depth);
-  // By name, so that there is an end: what refers to something has a rule of its own.
+  // A schema that refers to another one gets a rule of its own and is used by name, so that recursion ends.
   if (reference_in(schema) != nullptr || schema.contains("allOf")) return deferred(schema, place);
   return open(schema, place, depth);
 }
@@ -320,7 +321,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::open(const OrderedJson& giv
     std::size_t i = 0;
     for (const OrderedJson& option : options_of(schema, place)) {
       const std::string its_place = place + ".anyOf[" + std::to_string(i++) + "]";
-      // What is joined here has no rule of its own: it may be that nothing matches it.
+      // A joined schema gets no rule of its own, since it may be that no value matches it.
       const bool is_joined = option.is_object() && option.contains("allOf");
       const Text text = is_joined ? open(option, its_place, depth + 1) : expression(option, its_place, depth + 1);
       if (text && known.insert(*text).second) choices.push_back(*text);

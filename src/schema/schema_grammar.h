@@ -1,5 +1,5 @@
-// JSON Schema to GBNF: what an answer or the arguments of a call must look like. The work is bounded, and nothing that
-// a schema promises is passed over in silence.
+// The conversion of JSON Schema to GBNF, for answers and for the arguments of calls. The work is bounded, and no
+// requirement of a schema is ignored without an error or a warning.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace winnow {
 
-// How values are written.
+// The notation in which values are written.
 enum class ValueNotation {
   kJson,
   kGemma,  // names without quotes, texts without escapes between <|"|> and <|"|>
@@ -19,13 +19,13 @@ enum class ValueNotation {
 
 // The rules of one grammar for values of several schemas. Names of rules begin with "w-".
 //
-// Schemas come as they were parsed: properties are written in their order. Names are looked up one after the other, so
-// whoever parses bounds their number.
+// Schemas are taken as they were parsed, and properties are written in their order. Names are looked up one after the
+// other, so the caller has to bound their number when it parses.
 class SchemaRules {
  public:
-  // What becomes of keywords that cannot be held.
+  // The treatment of keywords that cannot be enforced.
   enum class Use {
-    kPromise,  // refused by their names
+    kPromise,  // refused with an error that names them
     kAdvice,   // left out, with a warning
   };
   struct Member {
@@ -34,31 +34,32 @@ class SchemaRules {
     bool is_required = false;
   };
 
-  // `subject` begins sentences: "the JSON schema". `document`: what references look into; it has to outlive all calls
-  // until the next `begin`.
   explicit SchemaRules(Use use, ValueNotation notation = ValueNotation::kJson);
   ~SchemaRules();
+  // Sets the subject that begins the sentences of errors, such as "the JSON schema", and the document that references
+  // look into. The document has to outlive all calls until the next `begin`.
   void begin(std::string subject, const nlohmann::ordered_json& document);
 
-  // All throw Error(kInvalidArgument) that names the place and the keyword for what is malformed, for what nothing
-  // matches and, of a promise, for what cannot be held.
+  // All throw Error(kInvalidArgument) that names the place and the keyword if a schema is malformed, if no value
+  // matches it or, with Use::kPromise, if it cannot be enforced.
 
-  // An expression for values that follow a schema of the document.
+  // Returns an expression for values that follow a schema of the document.
   std::string value(const nlohmann::ordered_json& schema, const std::string& place);
-  // For strings that stand without quotes and escapes before the text `end`, which they do not hold. Nothing where the
-  // schema says no more of them than that they are strings.
+  // Returns an expression for strings that stand without quotes and escapes before the text `end`, which they do not
+  // contain. Returns nullopt if the schema says no more of them than that they are strings, and if it does not restrict
+  // its values to strings or allows none.
   std::optional<std::string> text(const nlohmann::ordered_json& schema, const std::string& place,
                                   const std::string& end);
-  // The properties of the objects that a schema describes.
+  // Returns the properties of the objects that a schema describes.
   std::vector<Member> members(const nlohmann::ordered_json& schema, const std::string& place);
-  // The schema of a list's items.
+  // Returns the schema of a list's items.
   nlohmann::ordered_json items(const nlohmann::ordered_json& schema, const std::string& place);
-  // The types that it says values may be of; none: it says nothing of them.
+  // Returns the types that a schema allows, or none if it does not restrict them.
   std::set<std::string> types(const nlohmann::ordered_json& schema, const std::string& place);
 
-  // GBNF, without a root.
+  // Returns the rules in GBNF, without a root.
   std::string rules() const;
-  // What answers are not held to, a sentence each.
+  // Returns a sentence for each requirement that answers are not held to.
   const std::vector<std::string>& warnings() const;
 
  private:
@@ -66,7 +67,7 @@ class SchemaRules {
   std::unique_ptr<Converter> converter_;
 };
 
-// The grammar of an answer. `warnings`: to them come keywords that say nothing which can be held.
+// Returns the grammar of an answer. Appends a sentence to `warnings` for each keyword that is not enforced.
 std::string schema_grammar(const nlohmann::ordered_json& schema, std::vector<std::string>* warnings = nullptr,
                            SchemaRules::Use use = SchemaRules::Use::kPromise);
 

@@ -42,7 +42,7 @@ const std::map<std::string, std::string>& owners() {
 }
 
 std::string text_to_compare(const OrderedJson& value) {
-  // Equal numbers are one, however they are written.
+  // Equal numbers have the same text, however they are written.
   if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
       std::abs(value.get<double>()) < 1e15) {
     return std::to_string(static_cast<std::int64_t>(value.get<double>()));
@@ -50,7 +50,7 @@ std::string text_to_compare(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// Of the values in a list: to be looked up.
+// Returns the texts of the values in a list, for look-ups.
 std::set<std::string> texts_of(const OrderedJson& list) {
   std::set<std::string> texts;
   for (const OrderedJson& one : list) texts.insert(text_to_compare(one));
@@ -64,7 +64,7 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b) {
   return {{"allOf", {a, b}}};
 }
 
-// What a keyword says already, as a list.
+// Returns the values of a keyword so far as a list.
 OrderedJson said(const OrderedJson& schema, const std::string& keyword) {
   if (const auto list = schema.find(" " + keyword); list != schema.end() && list->is_array()) return *list;
   const auto one = schema.find(keyword);
@@ -108,7 +108,7 @@ bool is_closed(const OrderedJson& schema) {
          !schema.contains("patternProperties");
 }
 
-// What a schema says of a property that it does not name.
+// Returns the schema for a property that a schema does not name.
 OrderedJson unnamed(const OrderedJson& schema) {
   if (is_closed(schema)) return false;
   if (schema.contains("patternProperties") || !schema.contains("additionalProperties")) return true;
@@ -133,7 +133,7 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b) {
   return all;
 }
 
-// What a schema says of the item of a list at `i`.
+// Returns the schema for item `i` of a list.
 OrderedJson item_at(const OrderedJson& schema, std::size_t i) {
   const auto first = schema.find("prefixItems");
   if (first != schema.end() && first->is_array() && i < first->size()) return (*first)[i];
@@ -142,7 +142,7 @@ OrderedJson item_at(const OrderedJson& schema, std::size_t i) {
   return *rest;
 }
 
-// Lists of which both say what stands where.
+// Joins the schemas of items that two schemas of lists have at each place.
 void join_items(OrderedJson& to, const OrderedJson& a, const OrderedJson& b) {
   const auto size = [](const OrderedJson& schema) {
     return schema.contains("prefixItems") && schema["prefixItems"].is_array() ? schema["prefixItems"].size() : 0;
@@ -217,7 +217,7 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b) {
   if (a.is_boolean()) return a == true ? b : a;
   if (b.is_boolean()) return b == true ? a : b;
   OrderedJson all = a;
-  // Null is left only where both allow it.
+  // Null stays allowed only if both allow it.
   const auto allows_null = [](const OrderedJson& schema) {
     return schema.contains("nullable") && schema["nullable"] == true;
   };

@@ -1,4 +1,4 @@
-// Of several schemas exactly one: alternatives whose values follow no other one of them.
+// The keyword oneOf, rewritten as alternatives whose values match none of the others.
 #include <algorithm>
 
 #include "schema/schema_converter.h"
@@ -26,7 +26,8 @@ bool has_choices(const OrderedJson& schema) { return schema.contains("anyOf") ||
 
 }  // namespace
 
-// What is written for the first may be less than all that it matches: its names alone, where it has some.
+// The values that are written for the first may be fewer than those that it matches: if it names properties, objects
+// have no others.
 bool SchemaRules::Converter::is_apart(const OrderedJson& first, const OrderedJson& second, const std::string& place,
                                       int depth) {
   if (depth > kMostLevelsApart) return false;
@@ -104,8 +105,8 @@ bool SchemaRules::Converter::is_apart_as(const std::string& type, const OrderedJ
          std::any_of(wanted.begin(), wanted.end(), is_never_written);
 }
 
-// Where objects could be of both, the first gets less of them: it has a property that tells them apart, or it does not
-// have one that the other one needs.
+// If an object could match both, the first is restricted: it must have a property that distinguishes them, or must not
+// have one that the second requires.
 bool SchemaRules::Converter::set_apart(OrderedJson& first, const OrderedJson& second, OrderedJson& restriction,
                                        const std::string& place, int depth) {
   if (is_apart(first, second, place, depth)) return true;
@@ -162,7 +163,7 @@ OrderedJson SchemaRules::Converter::exactly_one(const OrderedJson& options, cons
     if (restriction.empty()) {
       made.push_back(option);
     } else if (reference_in(option) != nullptr && option.size() == 1) {
-      // Still by the name of a rule, so that there is an end.
+      // It still refers to a rule by name, so that recursion ends.
       restriction.update(option);
       made.push_back(std::move(restriction));
     } else {

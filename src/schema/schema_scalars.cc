@@ -1,4 +1,4 @@
-// Numbers and texts of a schema.
+// The expressions for numbers and strings.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ NumberBounds SchemaRules::Converter::bounds_of(const OrderedJson& schema, const 
     const auto found = schema.find(keyword);
     if (found == schema.end() || found->is_null()) return;
     if (found->is_boolean() && excludes) {
-      // As drafts before the sixth had it: whether the bound beside it is excluded.
+      // Drafts before the sixth have a boolean here: it says whether the bound next to it is excluded.
       std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
       if (bound && *found == true) (is_least ? bounds.excludes_least : bounds.excludes_most) = true;
       return;
@@ -104,7 +104,7 @@ TextConditions SchemaRules::Converter::text_conditions(const OrderedJson& schema
     check(one.is_string(), place, "'pattern' must be a string");
     if (auto pattern = pattern_of(one.get<std::string>(), place)) conditions.matched.push_back(std::move(*pattern));
   }
-  // Alone a format is of bounded length; lengths that say no more than it does are passed over.
+  // A format without other conditions gets its bounded pattern; lengths that restrict it no further are ignored.
   constexpr std::uint32_t kLongest = 2'000;
   const bool is_alone = conditions.matched.empty() && all_of(schema, "format").size() == 1 && conditions.least <= 1 &&
                         conditions.most >= kLongest && !schema.contains(kUnmatchedTexts) && use_ == Use::kPromise;
@@ -151,7 +151,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::text_rule(const TextConditi
   } catch (const Error& error) {
     TextConditions fewer = conditions;
     leave_out(place, error.what());
-    // The lengths first: they are what makes most automata large.
+    // The lengths are dropped first, since they make most automata large.
     if (fewer.least > 0 || fewer.most != Pattern::kUnbounded) {
       fewer.least = 0;
       fewer.most = Pattern::kUnbounded;
@@ -172,7 +172,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::string(const OrderedJson& s
   Text text = text_in_quotes(conditions, place);
   const bool has_format = schema.contains("format") && schema.contains("pattern");
   if (!text && has_format) {
-    // A format says less than the pattern that stands beside it, and schema makers mean it otherwise at times.
+    // A format says less than a pattern next to it, and authors of schemas sometimes mean something else by it.
     warn(place, "'format' and 'pattern' contradict each other: the pattern holds");
     text = text_in_quotes(text_conditions(without(schema, "format"), place), place);
   }

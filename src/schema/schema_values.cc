@@ -1,4 +1,4 @@
-// Which values a schema takes, and what is left of it without those that `not` excludes.
+// The test whether a schema accepts a value, and the rewriting of a schema without the values that `not` excludes.
 #include <algorithm>
 #include <cmath>
 
@@ -66,7 +66,7 @@ bool SchemaRules::Converter::exclude(const OrderedJson& schema, const OrderedJso
     OrderedJson one = base;
     one["type"] = type;
     if (!is_out) {
-      // What the excluded one does not speak of: it matches there, unless it names its types.
+      // The excluded schema says nothing about this type, so it matches all its values, unless it names its types.
       if (names_types) more.push_back(std::move(one));
       continue;
     }
@@ -126,7 +126,7 @@ bool SchemaRules::Converter::exclude_values(OrderedJson one, const std::string& 
   } else if (type == "null") {
     return true;
   } else {
-    return false;  // lists and objects of certain values
+    return false;  // lists and objects among the values
   }
   more.push_back(std::move(one));
   return true;
@@ -214,7 +214,7 @@ bool SchemaRules::Converter::accepts(const OrderedJson& given, const OrderedJson
   if (schema.contains("type")) {
     const std::set<std::string> types = types_of(schema);
     const auto matches = [&](const std::string& type) { return type_matches(value, type); };
-    // Types that there are not say nothing, of advice.
+    // Unknown types, which only advice may have, restrict nothing.
     if (std::all_of(types.begin(), types.end(), is_type_name) && std::none_of(types.begin(), types.end(), matches)) {
       return false;
     }

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Pattern::Kind;
 
-// A number of a node or formula.
+// The number of a node or a formula.
 using Id = std::uint32_t;
 
 [[noreturn]] void refuse_size() {
@@ -22,24 +22,24 @@ using Id = std::uint32_t;
       "what the text has to match is too large together: simplify the pattern, or lower its counts and lengths");
 }
 
-// What may follow from a place of a pattern to the end of the text.
+// A node describes what may follow from a place of a pattern to the end of the text.
 struct Node {
   enum class Kind {
     kSet,           // a character of set `value`, then the first child
-    kAny,           // whatever there is
-    kEnd,           // nothing
+    kAny,           // any text
+    kEnd,           // the empty text
     kOr,            // one of the children
     kAnd,           // all of the children
-    kNot,           // what the child does not match
+    kNot,           // a text that the child does not match
     kBegin,         // the child, if no character stands before it
-    kWordBoundary,  // the first child, if the characters on both sides differ in being of words; `value`: if not
+    kWordBoundary,  // the first child, at a word boundary; not at one if `value` is 1
   };
   Kind kind = Kind::kAny;
   Id value = 0;
   std::vector<Id> children;
 };
 
-// Patterns with all that follows them, as nodes that lead to each other.
+// A graph of patterns, each with all that follows it.
 class Graph {
  public:
   explicit Graph(std::size_t n_most) : n_most_(n_most) {
@@ -59,7 +59,7 @@ class Graph {
     return add({.kind = Node::Kind::kSet, .value = number_of(set), .children = {next}});
   }
 
-  // The pattern, found anywhere.
+  // Returns a node for texts in which the pattern is found anywhere.
   Id found(const Pattern& pattern) {
     const Id here = compile(pattern, any_);
     const Id anywhere = add({.kind = Node::Kind::kOr});
@@ -67,7 +67,7 @@ class Graph {
     return anywhere;
   }
 
-  // As many characters.
+  // Returns a node for texts with so many characters.
   Id of_length(std::uint32_t least, std::uint32_t most) {
     return compile({.kind = Kind::kRepeat,
                     .children = {{.kind = Kind::kSet, .set = CharacterSet::all()}},
@@ -76,14 +76,16 @@ class Graph {
                    end_);
   }
 
-  // A number that is a multiple of a step, in digits that may have a point and a sign: what it leaves, digit by digit.
+  // Returns a node for numbers that are multiples of a step, in digits that may have a point and a sign. Its nodes
+  // follow the remainder digit by digit.
   Id multiple(const Step& step) {
     const CharacterSet zero{{'0', '0'}}, point{{'.', '.'}}, sign{{'-', '-'}};
     const Id zeros = add({.kind = Node::Kind::kOr, .children = {end_}});
     const Id more = add_set(zero, zeros);
     nodes_[zeros].children.push_back(more);
     const Id whole = add({.kind = Node::Kind::kOr, .children = {end_, add_set(point, add_set(zero, zeros))}});
-    // By what the digits so far leave: `next` is where one more leads.
+    // Adds the digits that may follow a remainder of `left`; `next` has the nodes for each remainder after one more
+    // digit.
     const auto add_digits = [&](Id from, std::uint32_t left, const std::vector<Id>& next) {
       std::map<Id, std::vector<CharacterSet::Range>> digits;
       for (std::uint32_t digit = 0; digit < 10; ++digit) {
@@ -99,9 +101,9 @@ class Graph {
       for (std::uint32_t left = 0; left < step.factor; ++left) all.push_back(add({.kind = Node::Kind::kOr}));
       return all;
     };
-    // Backwards from the last digit behind the point that may be another than 0.
+    // The nodes are built backwards from the last digit after the point that may differ from 0.
     std::vector<Id> behind;
-    std::uint64_t scale = 1;  // of what that many digits less leave
+    std::uint64_t scale = 1;  // 10 to the number of missing digits, modulo the factor
     for (int i = step.n_digits; i > 0; --i, scale = scale * 10 % step.factor) {
       std::vector<Id> here = new_nodes();
       for (std::uint32_t left = 0; left < step.factor; ++left) {
@@ -186,7 +188,7 @@ class Graph {
     }
     for (std::uint32_t i = 0; i < pattern.least; ++i) {
       const Id again = compile(one, first);
-      if (again == first) break;  // it takes nothing
+      if (again == first) break;  // it takes no characters
       first = again;
     }
     return first;
@@ -206,7 +208,7 @@ class Graph {
   std::vector<CharacterSet> sets_;
 };
 
-// Boolean combinations of what may still follow, each once: the states of the automaton.
+// Boolean combinations of what may still follow, each stored once. They become the states of the automaton.
 class Formulas {
  public:
   enum class Op { kFalse, kTrue, kEmpty, kSet, kNot, kAnd, kOr };
@@ -217,12 +219,13 @@ class Formulas {
     empty_ = intern(Op::kEmpty, {});
   }
 
-  // What a node stands for where the character before it is none, one of no word or one of a word.
+  // The character before a node: none, one of no word, or one of a word. expand() returns the formula for a node after
+  // it.
   enum class Before { kNothing, kOther, kWord };
   Id expand(Id id, Before before) {
     const std::uint64_t key = std::uint64_t{id} << 2 | static_cast<std::uint64_t>(before);
     if (const auto known = expanded_.find(key); known != expanded_.end()) return known->second;
-    // A loop that takes no character adds nothing.
+    // A loop that takes no character adds no text.
     expanded_[key] = false_;
     spend(1);
     if (++depth_ > kMostDepth) refuse_size();
@@ -231,7 +234,8 @@ class Formulas {
     return expanded_[key] = made;
   }
 
-  // What has to follow `formula` behind a character of a class. `holds`: [sets]: whether they have that class.
+  // Returns the formula for what has to follow after a character of a class. `holds` has for each set whether it
+  // contains the class: [sets].
   Id derive(Id formula, std::size_t character, const std::vector<bool>& holds, Before before) {
     const std::uint64_t key = std::uint64_t{formula} << 32 | character;
     if (const auto known = derived_.find(key); known != derived_.end()) return known->second;
@@ -374,7 +378,7 @@ class Formulas {
   std::unordered_map<std::uint64_t, Id> derived_;       // by a formula and a class
 };
 
-// Classes of characters that none of the sets tells apart; of each which sets it is in.
+// Classes of characters that none of the sets distinguishes, and the sets that contain each class.
 struct Alphabet {
   std::vector<CharacterSet> classes;
   std::vector<std::vector<bool>> is_in;  // [classes][sets]
@@ -419,7 +423,7 @@ struct Alphabet {
 TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, AutomatonLimits& limits) : form_(form) {
   constexpr std::size_t kMostNodes = 100'000;
   const std::size_t n_most = std::min(limits.n_steps, limits.n_left);
-  // Taken whether it succeeds or not; what is not needed is given back.
+  // All steps are taken first. Those that are not needed are given back if the construction succeeds.
   limits.n_left -= n_most;
   Graph graph(std::min(kMostNodes, n_most));
   const Id word = graph.word_set();
@@ -504,7 +508,7 @@ void TextAutomaton::drop_dead_ends() {
   states_ = std::move(kept);
 }
 
-// Moore's refinement: states fall into groups by what they lead to, until no group falls apart.
+// Merges states by Moore's refinement: they fall into groups by what they lead to, until no group falls apart.
 void TextAutomaton::merge_alike() {
   if (states_.empty()) return;
   std::vector<std::uint32_t> group(states_.size());

@@ -1,5 +1,5 @@
-// Texts that several conditions hold for at once, as a deterministic automaton: patterns with look-ahead, without what
-// other patterns match, of a length.
+// A deterministic automaton of the texts that meet several conditions at once: patterns with look-ahead, patterns that
+// must not match, and a length.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,30 @@
 
 namespace winnow {
 
-// What texts have to be.
+// The conditions that a text has to meet.
 struct TextConditions {
   std::vector<Pattern> matched;                         // each is found in the text
-  std::vector<Pattern> unmatched;                       // none of them is
-  std::vector<Step> steps;                              // of a number without exponent: what it is a multiple of
+  std::vector<Pattern> unmatched;                       // none of them is found in it
+  std::vector<Step> steps;                              // it is a number without exponent and a multiple of each
   std::uint32_t least = 0, most = Pattern::kUnbounded;  // characters
 };
 
-// What automata may come to.
+// The limits on the sizes of automata.
 struct AutomatonLimits {
-  std::size_t n_states = 20'000;  // of one
+  std::size_t n_states = 20'000;  // of one automaton
   std::size_t n_steps = 1'500'000;
-  std::size_t n_left = 10'000'000;  // steps of all that have these limits, taken off by each
+  std::size_t n_left = 10'000'000;  // steps left to all automata that share these limits; each takes its own
 };
 
 class TextAutomaton {
  public:
-  // `form`: characters that cannot stand there occur in none of its texts. Throws Error(kInvalidArgument) where it
-  // would be too large.
+  // Builds the automaton. Its texts have only characters that can stand in the `form`. Throws Error(kInvalidArgument)
+  // if it would be too large.
   TextAutomaton(const TextConditions& conditions, TextForm form, AutomatonLimits& limits);
 
   bool is_empty() const { return states_.empty(); }  // no text fits
   bool matches(std::string_view text) const;         // UTF-8
-  // An expression for the texts, which must not be none.
+  // Returns an expression for the texts. There must be at least one.
   std::string grammar(GrammarRules& rules) const;
 
   std::size_t n_states() const { return states_.size(); }
@@ -53,8 +53,8 @@ class TextAutomaton {
   void merge_alike();
 
   TextForm form_;
-  std::vector<CharacterSet> classes_;  // of characters that no condition tells apart
-  std::vector<State> states_;          // the first is where texts begin
+  std::vector<CharacterSet> classes_;  // of characters that no condition distinguishes
+  std::vector<State> states_;          // texts begin at the first
 };
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-# Writes unicode_sets.inc: Unicode's general categories, and what patterns of schemas name besides.
+# Writes unicode_sets.inc: Unicode's general categories, and the scripts and properties that patterns of schemas use.
 #   perl src/schema/unicode_sets.pl > src/schema/unicode_sets.inc
 use strict; use warnings; use Unicode::UCD qw(prop_invlist);
 my @cats = qw(Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf);

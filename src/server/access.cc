@@ -11,7 +11,7 @@
 namespace winnow::server {
 namespace {
 
-// Needs no key: these tell nothing about the model, and the page asks for the key itself.
+// These paths need no key: they reveal nothing about the model, and the page asks for the key itself.
 const std::set<std::string> kPublic = {"/", "/health"};
 
 std::string lower(std::string text) {
@@ -19,7 +19,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// "Name:8080" and "[::1]:8080" without the port.
+// Returns "Name:8080" and "[::1]:8080" without the port.
 std::string without_port(const std::string& host) {
   const std::size_t bracket = host.rfind(']');
   const std::size_t colon = host.rfind(':');
@@ -27,7 +27,7 @@ std::string without_port(const std::string& host) {
   return has_port ? host.substr(0, colon) : host;
 }
 
-// In lower case, without the brackets of an IPv6 address and the dot at the end of a complete name.
+// Returns a host in lower case, without the brackets of an IPv6 address and the dot at the end of a complete name.
 std::string plain_name(const std::string& host) {
   std::string name = lower(host);
   if (name.size() > 2 && name.front() == '[' && name.back() == ']') return name.substr(1, name.size() - 2);
@@ -35,7 +35,8 @@ std::string plain_name(const std::string& host) {
   return name;
 }
 
-// Of plain names. "*.local" is every name below "local", but not that itself.
+// Returns whether a plain name matches a plain pattern. "*.local" matches every name below "local", but not that
+// itself.
 bool is_host_of(const std::string& name, const std::string& pattern) {
   if (!pattern.starts_with("*.")) return name == pattern;
   const std::string_view below = std::string_view(pattern).substr(1);
@@ -47,11 +48,12 @@ bool is_allowed_host(const std::string& name, const AccessOptions& options) {
                      [&](const std::string& pattern) { return is_host_of(name, plain_name(pattern)); });
 }
 
-// DNS rebinding: a site's name that was pointed at this machine shows in the Host that a browser sends.
+// Refuses a Host that is not this machine's. After DNS rebinding, where a site's name is pointed at this machine, a
+// browser still sends that name.
 std::optional<ApiError> host_refusal(const httplib::Request& request, const AccessOptions& options) {
   if (!options.api_keys.empty() || !is_loopback(options.host)) return std::nullopt;
   if (!request.has_header("Host")) {
-    if (request.version == "HTTP/1.0") return std::nullopt;  // no browser; health checks do so
+    if (request.version == "HTTP/1.0") return std::nullopt;  // not a browser; health checks do so
     return ApiError(400, "the request has no header 'Host'");
   }
   const std::string host = request.get_header_value("Host");
@@ -85,7 +87,7 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
 
 constexpr const char* kForm = "application/x-www-form-urlencoded";
 
-// In lower case, without its parameters.
+// Returns the content type in lower case, without its parameters.
 std::string content_type(const httplib::Request& request) {
   std::string type = lower(request.get_header_value("Content-Type"));
   type = type.substr(0, type.find(';'));
@@ -111,7 +113,7 @@ std::optional<ApiError> body_refusal(const httplib::Request& request) {
   if (request.has_header("Content-Encoding")) {
     return ApiError(415, "compressed bodies are not taken: send it without Content-Encoding");
   }
-  // What programs send that do not think of it: none, a form's (curl) or text (fetch).
+  // Besides JSON, these are the types that programs send by default: none, a form's (curl) or text (fetch).
   static const std::set<std::string> kTaken = {"application/json", "", kForm, "text/plain"};
   const std::string type = content_type(request);
   if (kTaken.contains(type)) return std::nullopt;
@@ -131,7 +133,7 @@ std::vector<std::string> parts_of(const std::string& list) {
   return parts;
 }
 
-// `pattern`: "*", an origin, or one that ends in "://*" or ":*".
+// Returns whether an origin matches a pattern: "*", an origin, or one that ends in "://*" or ":*".
 bool is_origin_of(const std::string& origin, const std::string& pattern) {
   if (pattern == "*") return true;
   if (!pattern.ends_with('*')) return lower(origin) == lower(pattern);
@@ -213,8 +215,8 @@ httplib::Headers cors_headers(const httplib::Request& request, const AccessOptio
   }
   headers.emplace("Access-Control-Allow-Methods", "GET, POST, DELETE");
   headers.emplace("Access-Control-Max-Age", "7200");
-  // What the clients of OpenAI and Anthropic send, and whatever else is asked for: the server reads no header by which
-  // a page that it is open to could harm it.
+  // These are the headers of OpenAI's and Anthropic's clients. Whatever else is asked for is allowed, too: the server
+  // reads no header by which a page that it is open to could harm it.
   std::string allowed =
       "Authorization, Content-Type, x-api-key, anthropic-version, anthropic-beta, "
       "anthropic-dangerous-direct-browser-access, openai-beta, openai-organization, openai-project, x-stainless-arch, "

@@ -5,7 +5,7 @@
 namespace winnow::server {
 namespace {
 
-// The end as dialects tell it: a model that has called waits for answers.
+// Returns the end with kToolCalls as its cause if the model has stopped after tool calls, whose results it waits for.
 AnswerEnd with_calls(AnswerEnd end, const std::optional<ChatReader>& reader) {
   const bool has_calls = reader && !reader->message().tool_calls.empty();
   if (has_calls && end.cause == AnswerCause::kStop) end.cause = AnswerCause::kToolCalls;
@@ -59,7 +59,7 @@ void AnswerReader::add(const TextPiece& piece) {
 
 void AnswerReader::add(const AnswerEnd& end) {
   Answer& to = answer(end.answer);
-  // Read once, in the end: reading as it comes takes as often as there are tokens.
+  // The text is parsed once, at the end: parsing it as it arrives would take as many passes as there are tokens.
   if (to.reader) {
     to.reader->add(to.whole.message.content);
     to.reader->finish(is_whole(end));

@@ -1,4 +1,4 @@
-// What the model writes, as the events of answers that dialects are given.
+// Turns the text that the model writes into the answer events that dialects take.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@ namespace winnow::server {
 
 using AnswerEvent = std::variant<AnswerDelta, AnswerEnd>;
 
-// Reads thoughts and calls out of a request's answers. Not thread-safe.
+// Parses the thinking and tool calls in a request's answers. Not thread-safe.
 class AnswerReader {
  public:
   explicit AnswerReader(const ApiRequest& request);
 
-  // For a stream.
+  // For a stream: return the events of a piece and of an end.
   std::vector<AnswerEvent> read(const TextPiece& piece);
   std::vector<AnswerEvent> read(const AnswerEnd& end);
 
-  // For answers that are not: every piece and end, then all of them.
+  // For answers that are not streamed: take every piece and end, then return all answers.
   void add(const TextPiece& piece);
   void add(const AnswerEnd& end);
   std::vector<WholeAnswer> take_all();
 
  private:
   struct Answer {
-    std::optional<ChatReader> reader;  // of one that is more than text
+    std::optional<ChatReader> reader;  // set if the answer has a format (ApiRequest::format)
     std::size_t n_characters = 0;      // of text so far
     WholeAnswer whole;
   };

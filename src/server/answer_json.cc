@@ -15,7 +15,7 @@ double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 }  // namespace
 
 std::string random_id(const char* prefix) {
-  // Who knows one must not know others: those of /v1/responses open conversations.
+  // An id must not be guessable from others, since those of /v1/responses give access to conversations.
   std::random_device random;
   std::string id = prefix;
   for (int i = 0; i < 4; ++i) {

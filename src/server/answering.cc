@@ -8,19 +8,19 @@
 namespace winnow::server {
 namespace {
 
-// Longer than any deadline.
+// A patience that is longer than any deadline.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 ApiError broken_off() { return ApiError(503, "the answer was broken off: the server is about to end", "", "stopping"); }
 
-// The next event, or nothing if there was none for so long. Throws ApiError past the deadline, and once nobody is there
-// to read.
+// Returns the next event, or nullopt if none came within `patience`. Throws ApiError past the deadline, and once the
+// client has gone away.
 std::optional<GenerationEvent> next_event(Answering& answering, std::chrono::milliseconds patience) {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     std::optional<GenerationEvent> event = answering.generation->next(std::min(kLook, patience));
     if (event && std::holds_alternative<BatchResult>(*event)) return event;
-    // An answer that ended within the grace is still told, however late this thread wakes.
+    // An answer that has ended within the grace period is still sent, however late this thread wakes.
     check_still_wanted(answering.deadline, answering.generation->is_done());
     if (event) return event;
     if (std::chrono::steady_clock::now() - begin > patience) return std::nullopt;
@@ -38,7 +38,7 @@ std::string texts_of(Dialect& dialect, const std::vector<AnswerEvent>& events) {
   return text;
 }
 
-// What the client is sent next. `is_over`: nothing follows.
+// Returns the text to send to the client next. Sets is_over if it is the last.
 std::string stream_text(Answering& answering, bool& is_over) {
   Dialect& dialect = *answering.dialect;
   auto patience = kForever;

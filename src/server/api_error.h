@@ -20,16 +20,16 @@ class ApiError : public std::runtime_error {
 
   const int status;
   const std::string param, code;
-  int retry_after_s = 0;  // 0: no such header
+  int retry_after_s = 0;  // seconds in the header Retry-After; 0: no such header
 
   Json body() const;
 };
 
-// The status that a library error has where a client's request caused it.
+// Return the ApiError for a library error that a client's request has caused.
 ApiError api_error(ErrorCode code, const std::string& message);
 ApiError api_error(const Error& error);
 
-// dump() that cannot throw: what is not UTF-8 becomes U+FFFD.
+// Returns the JSON as text. Unlike dump() it cannot throw: bytes that are not UTF-8 become U+FFFD.
 std::string to_text(const Json& json);
 
 }  // namespace winnow::server

@@ -23,7 +23,7 @@ constexpr int kMostProbabilities = 20;
 constexpr std::size_t kMostSchemaNames = 50'000;
 constexpr std::size_t kMostSchemaValues = 100'000;
 
-// Fields that would change the answer, and that nothing here honours.
+// Refuses fields that would change the answer and are not supported.
 void refuse_unsupported(const Fields& fields, Endpoint endpoint) {
   const auto refuse_unless = [&](const std::string& name, const auto& is_harmless) {
     const Json* json = fields.find(name);
@@ -34,7 +34,7 @@ void refuse_unsupported(const Fields& fields, Endpoint endpoint) {
   refuse_unless("function_call", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("modalities", [](const Json& json) { return json == Json::array({"text"}); });
   refuse_unless("audio", [](const Json&) { return false; });
-  // Forms of an answer that other servers hold it to.
+  // Other servers constrain the form of an answer by these.
   for (const char* name : {"guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf", "structural_tag"}) {
     refuse_unless(name, is_empty);
   }
@@ -95,7 +95,7 @@ std::string parse_grammar(const Fields& fields, std::vector<std::string>& warnin
   }
 }
 
-// "best_of": so many answers, of which the "n" likeliest by token are returned.
+// Applies "best_of": samples that many answers, of which the "n" with the highest likelihood per token are returned.
 void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequest& request) {
   BatchRequest& batch = request.batch;
   request.n_returned = batch.n_answers;
@@ -108,7 +108,7 @@ void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequ
   batch.n_probabilities = std::max(batch.n_probabilities, 0);
 }
 
-// With 'echo' and 'logprobs' the prompt's tokens have theirs, too: what lm-eval computes likelihoods from.
+// With 'echo' and 'logprobs' the prompt's tokens get theirs, too. lm-eval computes likelihoods from these.
 void score_echoes(const Fields& fields, ApiRequest& request) {
   BatchRequest& batch = request.batch;
   if (request.echoes.empty() || batch.n_probabilities < 0) return;
@@ -134,7 +134,7 @@ int parse_probabilities(const Fields& fields, Endpoint endpoint) {
 
 namespace {
 
-// Where clients put a schema: the field that names it, and the one beside it or below that has it.
+// A place where clients put a JSON Schema: a field, and the pointer from it to the schema.
 struct SchemaPlace {
   const char* field;
   const char* inner;  // null: the field is the schema
@@ -179,14 +179,13 @@ void take_schema(RequestBody& body) {
   if (found == nullptr || is_openais) return;
   if (const Json* format = fields.find("response_format"); format != nullptr && format->is_object()) {
     const Json type = format->value("type", Json());
-    if (type != "json_object" && type != "json_schema" && type != "text") return;  // refused where it is read
+    if (type != "json_object" && type != "json_schema" && type != "text") return;  // parse_grammar refuses it
   }
   Json format = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
   body.fields["response_format"] = std::move(format);
   body.names["response_format"] = found->field;
 }
 
-// What is not as it must be is refused where it is read.
 std::int32_t RequestDefaults::context_size(const Model& model) const {
   return session.n_ctx > 0 ? session.n_ctx : model.info().n_ctx_train;
 }
@@ -238,7 +237,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
     const auto n = fields.integer(name, -2, INT32_MAX);
     if (!n) continue;
     batch.has_answer = *n != 0;
-    // llama-server's -1 and -2: as many as the context has room for.
+    // llama-server's -1 and -2 mean as many tokens as the context has room for.
     batch.max_tokens = *n < 0 ? INT32_MAX : std::max(static_cast<std::int32_t>(*n), 1);
   }
 

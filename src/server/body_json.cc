@@ -8,8 +8,8 @@
 namespace winnow::server {
 namespace {
 
-// Makes a value of the parser's events. nlohmann's own maker looks each name of an object up among all that were before
-// it, and copies whole objects as they grow.
+// Builds a value from the parser's events. nlohmann's own builder looks each name of an object up among all names
+// before it, and copies whole objects as they grow.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   Json take() { return std::move(root_); }
@@ -51,7 +51,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   static Json object_of(Open open) {
     Json::object_t object;
     object.reserve(open.names.size());
-    // Sorted, since no names make that slow, as they do a hash.
+    // The map is sorted, since no choice of names makes that slow, as it can a hash table.
     std::map<std::string_view, Json*> places;
     for (std::size_t i = 0; i < open.names.size(); ++i) {
       if (const auto found = places.find(open.names[i]); found != places.end()) {
@@ -97,7 +97,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   [[noreturn]] void refuse_more_than(std::size_t most, const std::string& what) const {
-    // What is too large stands in the last field of the body, unless it is the body itself.
+    // The excess is in the last field of the body, unless the body itself has too many names.
     const std::string field = open_.size() > 1 && !open_.front().names.empty() ? open_.front().names.back() : "";
     throw ApiError(400,
                    (field.empty() ? "the body" : "'" + field + "'") + " has more than " + std::to_string(most) + " " +
@@ -106,7 +106,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   Json root_;
-  std::vector<Open> open_;  // from the outermost one
+  std::vector<Open> open_;  // outermost first
   std::size_t n_parts_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// JSON from outside: parsed once, with its names in their order, and bounded while it is read.
+// Parses JSON from clients in one pass, keeps the order of its names, and limits its size while it is read.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 namespace winnow::server {
 
 inline constexpr std::size_t kMostJsonLevels = 64;
-// Names are looked up one after the other. The most that a request is read for: of "logit_bias".
+// The most names of an object, since they are looked up one after the other. No field needs more than "logit_bias".
 inline constexpr std::size_t kMostNamesOfObject = SamplingOptions::kMostBiases;
-// Of names, objects and lists together, which take many times the memory of their text.
+// The most names, objects and lists together, each of which takes many times the memory of its text.
 inline constexpr std::size_t kMostJsonParts = 500'000;
 
-// Returns the value that `text` is. Throws ApiError(400) for what is no JSON in UTF-8 and for what is beyond these
-// bounds; the error names the field of the body where it is. Of a name that comes again the last value counts, in the
-// place of the first.
+// Parses a text and returns its value. Throws ApiError(400) if it is not JSON in UTF-8 or exceeds these limits; for too
+// many names or parts, the error names the field of the body that has them. If a name comes again, the last value
+// counts, in the place of the first.
 Json parse_json(const std::string& text);
 
 // Returns a request's body, which has to be an object. Throws ApiError(400).

@@ -11,11 +11,12 @@ namespace winnow::server {
 namespace {
 
 constexpr std::size_t kMostTools = 128;
-constexpr std::size_t kMostNameBytes = 128;  // Anthropic's; OpenAI has 64
-// Of all tools' schemas: what they take, on the thread of the request, grows with them.
+constexpr std::size_t kMostNameBytes = 128;  // Anthropic's limit; OpenAI's is 64
+// The most values of all tools' schemas together: the time that they take, on the request's thread, grows with them.
 constexpr std::size_t kMostToolSchemaValues = 50'000;
 
-// `placeholders`: what takes the place of other parts, in the answers of tools: a conversation that has one goes on.
+// Returns a message's text. `placeholders` is set for results of tools, where placeholders take the place of parts that
+// are not text, so that the conversation can go on; it receives the warnings.
 std::string parse_content(const Json& content, const Fields& fields, std::vector<std::string>* placeholders) {
   if (content.is_null()) return "";
   if (content.is_string()) return content;
@@ -36,13 +37,13 @@ std::string parse_content(const Json& content, const Fields& fields, std::vector
   return text;
 }
 
-// The arguments of a call as their text, in the order in which the model has written them.
+// Returns the arguments of a call as text, in the order in which the model has written them.
 std::string parse_arguments(const Fields& function) {
   const Json* arguments = function.find("arguments");
   if (arguments == nullptr) return "{}";
   if (!arguments->is_string()) return to_text(*arguments);
   const auto& text = arguments->get_ref<const std::string&>();
-  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return "{}";  // a call of none
+  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return "{}";  // a call without arguments
   try {
     parse_json(text);
   } catch (const ApiError&) {
@@ -108,7 +109,7 @@ std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::s
     if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
     messages.push_back(parse_message(one, fields.inner("messages", messages.size(), one), warnings));
   }
-  // A tool's answer says which call it belongs to; many templates want the tool's name instead.
+  // A tool's result has the id of its call; many templates want the tool's name instead.
   std::map<std::string, std::string> names;
   for (ChatMessage& message : messages) {
     for (const ChatToolCall& call : message.tool_calls) names[call.id] = call.name;
@@ -140,7 +141,7 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
       function.refuse("name", "must have 1 to " + std::to_string(kMostNameBytes) + " letters, digits, '_', '-' or '.'");
     }
     made.description = function.text("description").value_or("");
-    function.boolean("strict");  // calls follow their schema as far as it can be held
+    function.boolean("strict");  // only its type is checked: calls follow their schema as far as it can be enforced
     const Json* parameters = function.find("parameters");
     if (parameters != nullptr && *parameters != true) {
       if (!parameters->is_object()) function.refuse("parameters", "must be a JSON schema");
@@ -181,7 +182,7 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
 }
 
 void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options) {
-  // What the answer must look like leaves no room for thoughts before it.
+  // An answer that follows a grammar has no room for thinking before it.
   options.enable_thinking = !has_grammar;
   if (const Json* arguments = fields.object("chat_template_kwargs")) {
     if (arguments->size() > 64) fields.refuse("chat_template_kwargs", "may have 64 fields at most");

@@ -12,14 +12,14 @@ namespace winnow::server {
 struct ChatFields {
   std::vector<ChatMessage> messages;
   ChatOptions options;
-  std::vector<std::string> warnings;  // what was left out
+  std::vector<std::string> warnings;  // parts that were left out
 };
 
-// has_grammar: the answer follows a grammar of the request's own, which excludes calls and, unless it is asked for,
-// thinking. Throws ApiError(400).
+// Parses a chat's messages, tools and options. has_grammar: the answer follows a grammar of the request's own, which
+// excludes calls and, unless it is asked for, thinking. Throws ApiError(400).
 ChatFields parse_chat(const Fields& fields, bool has_grammar);
 
-// What a message has in the place of a part that cannot be shown to the model, of this type; a warning says so.
+// Returns the placeholder for a part of this type, which cannot be shown to the model, and adds a warning.
 std::string left_out(const std::string& type, std::vector<std::string>& warnings);
 
 }  // namespace winnow::server

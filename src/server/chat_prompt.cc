@@ -8,7 +8,7 @@
 
 namespace winnow::server {
 
-// No token has more bytes than the longest one.
+// A token has at most as many bytes as the longest one, which gives the fewest tokens of a text.
 void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx) {
   const std::size_t longest = model.impl().tokenizer.pieces().longest;
   if (n_bytes / std::max<std::size_t>(longest, 1) < static_cast<std::size_t>(n_ctx)) return;

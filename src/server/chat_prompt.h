@@ -1,4 +1,4 @@
-// Where requests are cut: chats and documents as tokens, what many requests may share before what follows it.
+// Tokenises chats and documents in two parts: the context, which many requests may share, and what follows it.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace winnow::server {
 
-// With a document: it goes before the first user message's text, and the context ends behind it. Without: the context
-// ends where the last user message's text begins. Throws Error for a model without a chat template, and for a document
-// without a user message.
-// Throws Error(kContextFull) before the template is applied to a chat that cannot fit `n_ctx` tokens.
-// What the template says of the answer goes into the request: its grammar, its format, texts that end it.
+// Returns the tokens of a chat. A document goes before the first user message's text, and the context ends after it.
+// Without a document, the context ends where the last user message's text begins. The template's settings of the answer
+// go into the request: its grammar, its format, texts that end it. Throws Error for a model without a chat template and
+// for a document without a user message, and Error(kContextFull), before the template is applied, for a chat that
+// cannot fit `n_ctx` tokens.
 PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optional<std::string>& document,
                          std::int32_t n_ctx, ApiRequest& request);
 
-// Throws Error(kContextFull) for so many bytes of text, before they are read, where they cannot fit `n_ctx` tokens.
+// Throws Error(kContextFull) if a text of this many bytes, which is not read yet, cannot fit `n_ctx` tokens.
 void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx);
 
 }  // namespace winnow::server

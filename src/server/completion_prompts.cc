@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostPrompts = 128;
 
-// The prompts, each a text or a list of tokens.
+// Returns the prompts, each a text or a list of tokens.
 std::vector<Json> prompts_of(const Json& json, const Fields& fields) {
   if (json.is_string() || is_token_list(json)) return {json};
   const auto is_prompt = [](const Json& one) { return one.is_string() || is_token_list(one); };

@@ -12,9 +12,9 @@
 namespace winnow::server {
 namespace {
 
-// How often a wait looks whether the server is about to end.
+// The interval at which a wait checks whether the server is about to end.
 constexpr std::chrono::milliseconds kWaitSlice{100};
-// For a client that neither sends nor reads while the server ends.
+// The longest wait for a client that neither sends nor reads while the server ends.
 constexpr std::chrono::seconds kLastWait{1};
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
@@ -53,7 +53,7 @@ bool Connection::wait_for(short events, Clock::time_point until) const {
     const auto now = Clock::now();
     if (!stopped && is_stopping_) stopped = now;
     if (stopped) until = std::min(until, *stopped + kLastWait);
-    // At least one look: what is there already is taken, however late this thread comes.
+    // The socket is polled at least once: bytes that are there already are taken, however late this thread comes.
     const auto left = std::clamp<Clock::duration>(until - now, Clock::duration::zero(), kWaitSlice);
     const int ready = poll_one(socket_, events, left);
     if (ready > 0) return true;
@@ -67,8 +67,8 @@ bool Connection::wait_for_request() {
   overflow_ = Overflow::kNone;
   n_allowed_ = limits_.header_bytes;
   const auto until = Clock::now() + duration_of(limits_.keep_alive_s);
-  // Who has just connected gets an answer, be it that the server ends: a proxy may send a request elsewhere that was
-  // refused, not one that met a closed connection.
+  // A client that has just connected gets an answer, even if it is that the server ends: a proxy may send a request
+  // elsewhere that was refused, but not one that met a closed connection.
   const auto until_end = is_used_ ? Clock::time_point() : opened_ + kLastWait;
   while (begin_ == end_) {
     if (wait_for(POLLIN, std::min(until, Clock::now() + kWaitSlice))) break;
@@ -81,7 +81,7 @@ bool Connection::wait_for_request() {
 
 void Connection::begin_body() {
   is_in_body_ = true;
-  // Chunked bodies have sizes in between; what is really in them is counted by its content.
+  // Chunked bodies have sizes in between, for which there is room here. The library limits their content.
   n_allowed_ = limits_.body_bytes + limits_.body_bytes / 8 + 4096;
   deadline_ = Clock::now() + duration_of(limits_.body_s);
 }
@@ -104,7 +104,7 @@ ssize_t Connection::read(char* data, std::size_t size) {
     return -1;
   }
   if (begin_ == end_ && !fill()) {
-    is_abandoned_ = true;  // half a request: nothing can follow it
+    is_abandoned_ = true;  // half a request: no other can follow it
     return -1;
   }
   const std::size_t n = std::min({size, end_ - begin_, n_allowed_});
@@ -130,7 +130,7 @@ bool Connection::is_closed() const {
   pollfd entry{.fd = socket_, .events = POLLIN | POLLRDHUP, .revents = 0};
   if (poll(&entry, 1, 0) <= 0) return false;
   if ((entry.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return true;
-  // Who has closed only its half may still read; clients that do this and wait are rarer than those that went away.
+  // A client that has closed only its sending half may still read, but such clients are rarer than those that are gone.
   return (entry.revents & POLLRDHUP) != 0;
 }
 

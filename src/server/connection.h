@@ -20,26 +20,26 @@ struct ConnectionLimits {
   double keep_alive_s = 30;  // between two requests
 };
 
-// Not thread-safe. The socket belongs to the caller.
+// A client's connection as a stream of httplib. Not thread-safe. The socket belongs to the caller.
 class Connection : public httplib::Stream {
  public:
   enum class Overflow { kNone, kHeaders, kBody };
 
-  // `is_stopping`: once it is true, no further request is waited for behind the first.
+  // Once `is_stopping` is true, no further request is waited for after the first.
   Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping);
 
-  // Waits for a request. False: there is none.
+  // Waits for a request. Returns false if none came.
   bool wait_for_request();
-  // The headers are through: what follows is the body.
+  // Called after the headers: the bytes that follow are the body.
   void begin_body();
 
   Overflow overflow() const { return overflow_; }
-  // The rest of this request is not read: no other one can follow it.
+  // Leaves the rest of this request unread, so that no other one can follow it.
   void abandon_body() { is_abandoned_ = true; }
   bool is_spent() const { return is_abandoned_ || overflow_ != Overflow::kNone; }
-  // Answers that are still under way are broken off.
+  // Returns true if answers that are still under way are to be broken off.
   bool is_stopping() const { return is_stopping_; }
-  // Whether the client has gone away.
+  // Returns whether the client has gone away.
   bool is_closed() const;
   // Lets the client read the last answer before the socket is closed.
   void linger();
@@ -54,7 +54,7 @@ class Connection : public httplib::Stream {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Waits for POLLIN or POLLOUT; not much longer once the server ends.
+  // Waits for POLLIN or POLLOUT until then, or for at most 1 s once the server ends. Returns whether it came.
   bool wait_for(short events, Clock::time_point until) const;
   bool fill();
 

@@ -17,7 +17,7 @@ namespace winnow::server {
 namespace {
 
 constexpr std::size_t kMostInputs = 2048;  // as OpenAI's
-// One is read while the next is at hand; more would only stand before other requests.
+// One input is computed while the next waits; more would only delay other requests.
 constexpr std::size_t kAtATime = 2;
 
 std::vector<Token> tokens_of(const Json& input, const std::string& name, const Model& model, std::int32_t n_ctx) {
@@ -59,7 +59,7 @@ void check_length(const std::string& name, std::size_t i, std::size_t n, std::in
                  name, "context_length_exceeded");
 }
 
-// What the batch's thread leaves for the one that waits.
+// The results that the batch's thread leaves for the thread that waits.
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
@@ -97,7 +97,8 @@ class Run {
   }
 
  private:
-  // False: others wait already, and what was begun goes on when there is room.
+  // Submits the next input. Returns false if the queue is full, but earlier inputs were submitted; it is tried again
+  // later. Throws QueueFull if there are no earlier ones.
   bool submit_next() {
     BatchRequest one;
     one.embedding = defaults_.pooling.value_or(default_pooling(*batch_.engine()->model()));
@@ -164,7 +165,7 @@ EmbeddingsRequest parse_ollama_embed(const Json& body, const Model& model, const
   const bool is_cut_off = fields.boolean("truncate").value_or(true);
   const std::int32_t n_ctx = defaults.context_size(model);
   EmbeddingsRequest request;
-  // As ollama has it: no text, no vectors. Programs ask so whether the model is there.
+  // As in ollama, no text gives no vectors. Programs send this to check whether the model is there.
   const Json* given = fields.find("input");
   if (given == nullptr || *given == "" || *given == Json::array()) return request;
   for (const Json& input : inputs_of(fields, "input", false)) {

@@ -1,4 +1,4 @@
-// Texts as vectors: what /v1/embeddings, /api/embed and /api/embeddings have in common, and their JSON.
+// Embeddings of texts: the parts that /v1/embeddings, /api/embed and /api/embeddings share, and their JSON.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace winnow::server {
 
 struct EmbeddingsRequest {
-  std::vector<std::vector<Token>> inputs;  // one at least
+  std::vector<std::vector<Token>> inputs;  // empty if a request of ollama's has no text
   bool is_normalised = true;
   bool is_base64 = false;  // of float32, little-endian
 };
@@ -22,14 +22,14 @@ struct Embeddings {
   double seconds = 0;
 };
 
-// Bodies of OpenAI's /v1/embeddings, and of ollama's routes. Throw ApiError(400), and Error for texts that cannot be
-// read.
+// Parse bodies of OpenAI's /v1/embeddings and of ollama's routes. Throw ApiError(400), and Error for texts that cannot
+// be read.
 EmbeddingsRequest parse_openai_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults);
 EmbeddingsRequest parse_ollama_embed(const Json& body, const Model& model, const RequestDefaults& defaults);
 EmbeddingsRequest parse_ollama_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults);
 
-// Embeds one input after the other, so that a long list of them does not keep other requests waiting. Throws ApiError
-// past the deadline, once the client is gone, and for what fails.
+// Computes the embeddings. At most two inputs are in the batch at a time, so that a long list of them does not keep
+// other requests waiting. Throws ApiError past the deadline, once the client is gone, and for a request that fails.
 Embeddings compute_embeddings(Batch& batch, const EmbeddingsRequest& request, const RequestDefaults& defaults,
                               std::chrono::steady_clock::time_point deadline);
 

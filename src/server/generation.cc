@@ -25,7 +25,8 @@ AnswerCause cause_of(FinishReason reason) {
   return AnswerCause::kError;
 }
 
-// What two prompts of one request took: they were answered side by side.
+// Adds the costs of another prompt of the request. Times are the longest ones, since the prompts were answered
+// together.
 void add(BatchResult& sum, const BatchResult& result) {
   sum.prompt_tokens += result.prompt_tokens;
   sum.cached_tokens += result.cached_tokens;
@@ -50,18 +51,18 @@ struct Generation::Mailbox {
   bool wants_tokens;
   std::vector<TextStream> texts;  // by answer; the batch's thread only
   std::vector<std::string> own_stops;
-  std::vector<Token> shown_tokens;   // special ones, ascending
+  std::vector<Token> shown_tokens;   // special tokens, ascending
   std::vector<PromptScores> scores;  // by prompt; the batch's thread only
   std::size_t n_left = 0;            // prompts that are not done; the batch's thread only
-  std::optional<BatchResult> sum;    // of those that are
+  std::optional<BatchResult> sum;    // the sum over the prompts that are done
 
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<GenerationEvent> events;
-  // What ends an answer before its tokens are over; the batch's thread only.
+  // The limits that end an answer before its tokens do; the batch's thread only.
   struct Limits {
     IndentLimit indent;
-    std::optional<std::chrono::steady_clock::time_point> first;  // token
+    std::optional<std::chrono::steady_clock::time_point> first;  // time of the first token
     bool has_lines = false;
     bool is_reached = false;
   };
@@ -84,7 +85,7 @@ struct Generation::Mailbox {
     return !text.is_stopped() && !is_limited;
   }
 
-  // Cuts the text where it does.
+  // Returns whether the answer has reached a limit. Cuts its text at the indent limit.
   bool reaches_limit(int answer, std::string& text) {
     Limits& limit = limits[static_cast<std::size_t>(answer)];
     limit.is_reached = limit.indent.cut(text);
@@ -100,7 +101,7 @@ struct Generation::Mailbox {
   void finish_answer(int answer, FinishReason reason) {
     TextStream& text = texts[static_cast<std::size_t>(answer)];
     std::string rest = text.finish();
-    // The tokens were over in the middle of a character: nothing says that better than a sign for what is none.
+    // The tokens ended in the middle of a character: the U+FFFD that stands for its first bytes is left out.
     if (reason == FinishReason::kLength && rest.ends_with(kReplacementText)) {
       rest.resize(rest.size() - kReplacementText.size());
     }

@@ -17,9 +17,9 @@
 
 namespace winnow::server {
 
-// Why an answer ended.
+// The reason for the end of an answer.
 enum class AnswerCause {
-  kStop,       // the model ended it, or a text that belongs to its template
+  kStop,       // the model ended it, or a stop text of its template
   kStopText,   // a stop text of the request
   kLength,     // no tokens or no context left
   kToolCalls,  // the model waits for answers to its calls
@@ -30,43 +30,42 @@ struct Accepted {};
 struct TextPiece {
   int answer;
   std::string text;
-  std::vector<BatchToken> tokens;  // where probabilities are wanted
+  std::vector<BatchToken> tokens;  // set if probabilities are wanted
 };
 struct AnswerEnd {
   int answer = 0;
   AnswerCause cause = AnswerCause::kStop;
   std::string stop;  // kStopText: the text
 };
-// The tokens of one of the request's prompts, where their probabilities are wanted: behind all of its answers.
+// The tokens of one of the request's prompts with their probabilities, if wanted. Comes after all of its answers.
 struct PromptScores {
   int prompt;
   std::vector<BatchToken> tokens;
 };
 using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, PromptScores, BatchResult>;
 
-// Whether a request ended in an error or was cancelled, so that its answers are not whole.
+// Returns whether a request ended in an error or was cancelled, so that its answers are not whole.
 bool has_failed(const BatchResult& result);
 
-// The last event is the BatchResult: of all of the request's prompts together, or of the first that failed. Gone (and
-// cancelled) with its last owner.
+// The answers to a request's prompts as events. The last event is the BatchResult: of all prompts together, or of the
+// first that failed. The destructor cancels the prompts that are not done.
 class Generation {
  public:
   // Throws what Batch::submit throws.
   Generation(Batch& batch, const ApiRequest& request);
-  // Cancels what is not done.
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // The next event, or nothing if there was none in that time.
+  // Returns the next event, or nullopt if there was none in that time.
   std::optional<GenerationEvent> next(std::chrono::milliseconds wait);
-  // Whether the last event has arrived: all that is left can be read without waiting.
+  // Returns whether the last event has arrived, so that all that are left can be read without waiting.
   bool is_done() const;
 
  private:
   void cancel();
 
-  // Shared with the batch's thread.
+  // The state shared with the batch's thread.
   struct Mailbox;
 
   Batch& batch_;

@@ -21,11 +21,11 @@ namespace winnow::server {
 namespace {
 
 constexpr int kBacklog = 256;
-// A client that never closes its connection gives others a turn after so many requests.
+// A connection that the client never closes is closed after this many requests, so that others get a turn.
 constexpr int kMostRequests = 1000;
-// How often the wait for connections looks whether the server is about to end.
+// The interval at which the wait for connections checks whether the server is about to end.
 constexpr int kLookMs = 50;
-// So long without a descriptor or memory for a new connection.
+// The pause after accept() has failed for lack of a descriptor or memory.
 constexpr std::chrono::milliseconds kExhausted{10};
 
 thread_local Connection* t_connection = nullptr;
@@ -36,7 +36,7 @@ constexpr char kRefusal[] =
     "{\"error\":{\"message\":\"too many connections; try again\",\"type\":\"overloaded_error\",\"param\":null,"
     "\"code\":\"connections\"}}";
 
-// A thread for each connection, up to a number of them.
+// The threads of the connections, one for each, up to a limit.
 class ConnectionThreads {
  public:
   explicit ConnectionThreads(int most) : most_(most) {}
@@ -48,7 +48,8 @@ class ConnectionThreads {
   ConnectionThreads(const ConnectionThreads&) = delete;
   ConnectionThreads& operator=(const ConnectionThreads&) = delete;
 
-  // False: there are enough, and the task was not begun.
+  // Runs a task on a thread of its own. Returns false, without running it, if there are enough threads or no more can
+  // be had.
   bool start(const std::function<void()>& task) {
     std::list<std::thread> ended;
     bool is_started = false;
@@ -86,8 +87,8 @@ class ConnectionThreads {
   int n_running_ = 0;
 };
 
-// Connections that are one too many. What a client has sent and nobody has read resets the connection when that is
-// closed, and the refusal is lost with it: so they stay open for a while. Without a thread.
+// Refuses the connections beyond the limit, without a thread for them. They stay open for a while: closing a connection
+// whose bytes are unread resets it, and the client would not see the refusal.
 class RefusedConnections {
  public:
   RefusedConnections() = default;
@@ -134,7 +135,7 @@ HttpServer::HttpServer(const ConnectionLimits& limits, int max_connections)
   set_tcp_nodelay(true);
   set_keep_alive_timeout(static_cast<time_t>(limits.keep_alive_s));
   set_keep_alive_max_count(kMostRequests);
-  // Not the library's SO_REUSEPORT, with which two servers would share a port unknowingly.
+  // This replaces the library's SO_REUSEPORT, with which two servers would share a port unknowingly.
   set_socket_options([](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -157,8 +158,8 @@ int HttpServer::bind(const std::string& host, int port) {
   return port;
 }
 
-// Not the library's loop: that one misses a stop() which comes before it runs, and ends for good at the first error of
-// accept() that it does not know.
+// This replaces the library's loop, which misses a stop() that comes before it runs, and ends for good at the first
+// error of accept() that it does not know.
 void HttpServer::serve() {
   const int listening = svr_sock_;
   {
@@ -178,7 +179,7 @@ void HttpServer::serve() {
         std::this_thread::sleep_for(kExhausted);
       }
     }
-    // Who has connected by now is told that the server ends; who comes later is refused at once.
+    // Clients that have connected by now are told that the server ends; later ones are refused at once.
     for (int n = 0; n < kBacklog && accept_one();) ++n;
     shutdown(listening, SHUT_RDWR);
   }
@@ -197,7 +198,7 @@ bool HttpServer::process(httplib::Stream& stream, bool is_last) {
     if (!before_body_ || !before_body_(request)) return;
     if (t_connection != nullptr) t_connection->abandon_body();
     request.headers.erase("Connection");
-    request.headers.emplace("Connection", "close");  // the library answers as it was asked
+    request.headers.emplace("Connection", "close");  // the library copies the request's to its answer
   });
   return is_answered && !is_closed && !is_last;
 }

@@ -16,23 +16,23 @@ class HttpServer : public httplib::Server {
   HttpServer(const ConnectionLimits& limits, int max_connections);
   ~HttpServer() override;
 
-  // Port 0: any free one. Returns the port. Throws Error(kIo) that says why.
+  // Binds to an address and returns the port (0: any free one). Throws Error(kIo) with the reason.
   int bind(const std::string& host, int port);
-  // Serves until stop_serving(), which may come at any time, also before. Returns once the connections have ended, each
-  // after the request that it is at.
+  // Serves until stop_serving(), which may be called at any time, also before. Returns once all connections have ended,
+  // each after its present request.
   void serve();
   void stop_serving();
 
-  // Called with every request's headers before its body is read. Where it returns true, the body is left unread, and
-  // the client is told that the connection ends with the answer: what is left of the body must not pass for a next
-  // request.
+  // Called with every request's headers before its body is read. If it returns true, the body is left unread, and the
+  // answer's headers say that the connection is closed, since the rest of the body must not pass for another request.
   using BeforeBody = std::function<bool(httplib::Request&)>;
   void set_before_body(BeforeBody before_body) { before_body_ = std::move(before_body); }
 
-  // The connection whose request is handled on this thread; null elsewhere.
+  // Returns the connection whose request is handled on this thread; null elsewhere.
   static Connection* current();
 
-  // One request from a stream to its answer; for tests and fuzzing. False: the connection is to be closed.
+  // Reads one request from a stream and answers it; for tests and fuzzing. Returns false if the connection must be
+  // closed.
   bool process(httplib::Stream& stream, bool is_last);
 
  private:

@@ -9,7 +9,7 @@ bool IndentLimit::cut(std::string& text) {
     const bool is_space = text[i] == ' ' || text[i] == '\t';
     if (is_in_indent_ && is_space) ++n_spaces_;
     if (is_in_indent_ && !is_space) {
-      // An empty line, too, as in llama-server.
+      // An empty line ends the answer, too, as in llama-server.
       if (n_spaces_ < n_indent_) break;
       is_in_indent_ = false;
     }

@@ -1,4 +1,4 @@
-// What belongs between two texts: prompts for models that were trained to fill in the middle.
+// Prompts for models that were trained to fill in the middle between two texts.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace winnow::server {
 
 struct InfillText {
   std::string prefix, suffix;
-  std::vector<std::pair<std::string, std::string>> files;  // name and text of what else may be of use
-  std::string begun;                                       // how the answer begins
+  std::vector<std::pair<std::string, std::string>> files;  // names and texts of other files that may be of use
+  std::string begun;                                       // the beginning of the answer
 
   std::size_t n_bytes() const;
 };
 
-// Throws Error(kUnsupported) for a model without the tokens for it.
+// Returns the prompt's tokens. Throws Error(kUnsupported) for a model without the tokens for it.
 std::vector<Token> infill_tokens(const Model& model, const InfillText& text);
 
 }  // namespace winnow::server

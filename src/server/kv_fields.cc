@@ -73,7 +73,7 @@ KvFields parse_kv(const Fields& fields) {
         "kv." + name);
   }
   kv.evict = inner.text("evict");
-  // head-file and profile: a client must not have the server open files.
+  // A client must not have the server open files, as head-file and profile would.
   if (kv.evict && kv.evict->find("file") != std::string::npos) {
     inner.refuse("evict", "may not name files: have the server started with that --kv-evict");
   }

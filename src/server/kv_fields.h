@@ -1,4 +1,4 @@
-// The object "kv" of a request: what of the cache to keep, and what of the prompt is shared.
+// The object "kv" of a request: how the KV cache is compressed, and which part of the prompt is shared.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,19 @@ struct KvFields {
   std::optional<bool> is_question_aware;  // "question_aware"
   bool is_kept = true;                    // "keep": for later requests
   Reuse reuse = Reuse::kContinue;         // "reuse": "continue", "exact"; and llama-server's "cache_prompt": false
-  bool wants_heads = false;               // "heads": the answer tells what is kept in each of them
+  bool wants_heads = false;               // "heads": the answer says how many entries each head keeps
 };
 
-// Throws ApiError for a field that there is not, and for options that name files.
+// Throws ApiError for an unknown field, and for options that name files.
 KvFields parse_kv(const Fields& fields);
 
 // Fills the request's tokens and session options.
 //
-// Shared and cut without regard to what follows: a document always; else, where nothing is evicted, everything before
-// the last user message's text; else that too if it has min_kv_tokens or more. All other prompts are cut as a whole,
-// with the question in view, and with "question_aware" every prompt is. Prompts (or contexts) below min_kv_tokens are
-// kept whole unless the request itself names a method or a budget.
+// The context is shared, and cut without regard to what follows: a document always; without one, everything before the
+// last user message's text if it has 32 tokens or more and, where entries are evicted, min_kv_tokens or more. All other
+// prompts are cut as a whole, with the question in view. "question_aware" overrides this: every prompt is cut as a
+// whole (true), or every context by itself (false). Prompts (or contexts) below min_kv_tokens are kept whole unless the
+// request itself names a method or a budget.
 void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request);
 
 }  // namespace winnow::server

@@ -107,7 +107,7 @@ Json tokenize_json(const Model& model, const Json& body) {
   Json pieces = Json::array();
   for (const Token token : tokens) {
     const std::string text = model.token_text(token, true);
-    // As llama-server has it: the bytes of what is no text by itself.
+    // As in llama-server, a token that is no text by itself is given as its bytes.
     pieces.push_back({{"id", token}, {"piece", find_invalid_utf8(text) ? bytes_json(text) : Json(text)}});
   }
   return {{"tokens", std::move(pieces)}};

@@ -1,17 +1,18 @@
-// The answers about the server itself: models, tokens, what the cache holds.
+// JSON about the server itself: models, tokens, the contents of the cache.
 #pragma once
 
 #include "server/api_request.h"
 
 namespace winnow::server {
 
-// One entry of /v1/models.
+// Returns one entry of /v1/models.
 Json model_json(const Model& model, const RequestDefaults& defaults, const std::string& name);
-// /v1/kv: memory, kept contexts and running requests with the entries of every head, methods to choose from.
+// Returns the answer of /v1/kv: memory, kept contexts and running requests with the entries of every head, and methods
+// to choose from.
 Json kv_json(const Batch& batch, const RequestDefaults& defaults);
-// {"content": TEXT, "add_special": false, "parse_special": false} to {"tokens": [...]}
+// Returns {"tokens": [...]} for {"content": TEXT, "add_special": false, "parse_special": true, "with_pieces": false}.
 Json tokenize_json(const Model& model, const Json& body);
-// {"tokens": [...]} to {"content": TEXT}
+// Returns {"content": TEXT} for {"tokens": [...]}.
 Json detokenize_json(const Model& model, const Json& body);
 
 }  // namespace winnow::server

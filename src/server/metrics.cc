@@ -37,7 +37,8 @@ std::size_t resident_bytes() {
   return n_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// What the allocator gave out and what it holds back: a leak shows in the first, fragmentation in the second.
+// Returns the bytes that the allocator gave out and those it holds back: a leak shows in the first, fragmentation in
+// the second.
 std::string heap_text() {
   const struct mallinfo2 heap = mallinfo2();
   return metric("heap_bytes", "gauge", "The allocator's memory: given out, and held back for later.",

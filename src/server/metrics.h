@@ -13,7 +13,7 @@
 
 namespace winnow::server {
 
-// Answers by status. Thread-safe.
+// The number of HTTP responses by status. Thread-safe.
 class StatusCounts {
  public:
   void add(int status) {
@@ -25,12 +25,12 @@ class StatusCounts {
   std::array<std::atomic<std::int64_t>, 600> counts_{};
 };
 
-// How often something took how long. Thread-safe.
+// A histogram of durations. Thread-safe.
 class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double seconds);
-  // Prometheus' lines for it; `name` without the prefix of all our metrics.
+  // Returns Prometheus' lines for it. `name` lacks the prefix of all our metrics.
   std::string text(const std::string& name, const char* help) const;
 
  private:
@@ -40,7 +40,7 @@ class Histogram {
   double sum_ = 0;
 };
 
-// Of generation requests. Thread-safe.
+// The latencies of generation requests. Thread-safe.
 class Latencies {
  public:
   // `seconds`: from the arrival of the request to the end of its answer.
@@ -53,7 +53,7 @@ class Latencies {
   Histogram token_{{0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}};
 };
 
-// batch: null while the model is loaded.
+// Returns all metrics. batch: null while the model is loaded.
 std::string metrics_text(const StatusCounts& counts, const Latencies& latencies, const Batch* batch);
 
 }  // namespace winnow::server

@@ -1,4 +1,4 @@
-// The page at "/": the files of page/, put into the program when it is built.
+// The page at "/": the files of page/, which are built into the program.
 #pragma once
 
 namespace winnow::server {

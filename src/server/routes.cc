@@ -1,4 +1,4 @@
-// What the server answers to, by path.
+// The server's routes.
 #include <functional>
 #include <memory>
 #include <utility>
@@ -49,7 +49,7 @@ void Service::add_dialect_routes() {
   const std::vector<std::pair<const char*, Make>> routes = {
       {"/v1/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
       {"/v1/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
-      // As clients have it whose address lacks the /v1.
+      // Clients whose base address lacks the /v1 use these.
       {"/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
       {"/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
       {"/responses", [&] { return std::make_unique<ResponsesDialect>(name, responses_); }},
@@ -79,7 +79,7 @@ void Service::add_ollama_routes() {
     });
   }
   get("/api/version", [](Batch&, const httplib::Request&, httplib::Response& response) {
-    // Clients ask whether it is new enough for them: that of the interface.
+    // Clients check whether the version of the interface is new enough for them.
     set_json(response, {{"version", "0.12.6"}, {"winnow", kVersion}});
   });
   get("/api/tags", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {

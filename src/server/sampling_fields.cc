@@ -12,17 +12,17 @@
 namespace winnow::server {
 namespace {
 
-constexpr std::size_t kMostSamplers = 64;  // of one request, with those that there are not
+constexpr std::size_t kMostSamplers = 64;  // of one request, unknown ones included
 constexpr std::size_t kMostBiasText = 64;  // bytes of a text whose tokens get a bias
 
-// A number is added to the logit, false means never.
+// Returns a token's bias: a number is added to its logit, false excludes it.
 float bias_of(const Json& json, const Fields& fields) {
   if (json == false) return -INFINITY;
   if (!json.is_number()) fields.refuse("logit_bias", "must have numbers or false as biases");
   return json.get<float>();
 }
 
-// {"15043": 1}, as OpenAI has it, or [[15043, 1], ["text", false]], as llama-server does.
+// Parses {"15043": 1}, as OpenAI has it, or [[15043, 1], ["text", false]], as llama-server does.
 std::vector<LogitBias> parse_biases(const Json& json, const Fields& fields, const Model& model) {
   std::vector<LogitBias> biases;
   const auto add = [&](Token token, float bias) {
@@ -74,8 +74,8 @@ std::vector<std::string> parse_texts(const Json& json, const Fields& fields, con
   return texts;
 }
 
-// A list of names, or letters as llama-server's clients write them. Of names that are not here there is a warning: they
-// are of other versions of llama-server, and change an answer little.
+// Parses a list of names, or letters as llama-server's clients write them. Unknown names only give a warning: they
+// belong to other versions of llama-server, and change an answer little.
 std::vector<std::string> parse_samplers(const Json& json, const Fields& fields, std::vector<std::string>& warnings) {
   const std::vector<std::string>& known = SamplingOptions::sampler_names();
   std::vector<std::string> given;
@@ -139,7 +139,7 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
   }
   if (const Json* biases = fields.find("logit_bias")) sampling.logit_bias = parse_biases(*biases, fields, model);
   if (const auto value = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-    // The last number asks for a random seed, as -1 does everywhere; any other one that was given is not random.
+    // UINT32_MAX asks for a random seed, as -1 does everywhere; no other given number becomes it.
     sampling.seed =
         *value == -1 ? UINT32_MAX : static_cast<std::uint32_t>(static_cast<std::uint64_t>(*value) % 0xFFFFFFFFU);
   }
@@ -150,8 +150,9 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
 
 SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling,
                                std::vector<std::string>& warnings) {
-  // Of what the request itself says, beside defaults: those of the server may well have no effect here. Clients send
-  // all that they know beside a temperature of 0, and beside samplers that they write as letters.
+  // The request's own fields are checked on top of the library's defaults, since the server's may well have no effect
+  // here. Clients send all that they know together with a temperature of 0, or with samplers as letters, so there is no
+  // error then.
   std::vector<std::string> again;
   const SamplingOptions own = with_fields(fields, model, {}, again);
   own.validate();

@@ -1,4 +1,4 @@
-// The fields of a request that say how tokens are chosen.
+// The sampling parameters of a request.
 #pragma once
 
 #include "server/fields.h"
@@ -7,8 +7,9 @@
 
 namespace winnow::server {
 
-// `sampling`: what holds for a request that says nothing else. Throws ApiError(400), and Error(kInvalidArgument) for
-// fields that have no effect beside the others. `warnings` gets what was left out.
+// Returns a request's sampling options. `sampling` has those for a request that does not choose its own. Throws
+// ApiError(400), and Error(kInvalidArgument) for fields that have no effect together with the others. Adds a sentence
+// to `warnings` for each part that is left out.
 SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling,
                                std::vector<std::string>& warnings);
 

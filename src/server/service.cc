@@ -15,14 +15,14 @@ void set_error(const httplib::Request& request, httplib::Response& response, con
   response.set_content(to_text(error_body(request.path, error)), "application/json");
 }
 
-// What the library refuses by itself has no body yet.
+// Writes the body of an error that the library reports itself, which has none yet.
 void explain_error(const httplib::Request& request, httplib::Response& response) {
   Connection* connection = HttpServer::current();
   const auto overflow = connection != nullptr ? connection->overflow() : Connection::Overflow::kNone;
   if (overflow == Connection::Overflow::kHeaders) response.status = 431;
   if (overflow == Connection::Overflow::kBody) response.status = 413;
   const bool is_librarys = response.body.empty();
-  // The rest of a request that is not understood is no next one.
+  // The rest of a request that is not understood must not pass for another one.
   if (connection != nullptr && is_librarys && response.status == 400) connection->abandon_body();
   if (connection != nullptr && connection->is_spent() && request.get_header_value("Connection") != "close") {
     response.set_header("Connection", "close");
@@ -52,7 +52,7 @@ void Service::log(const Json& line) const {
 void Service::add_hooks() {
   http_.set_default_headers({{"X-Content-Type-Options", "nosniff"}});
   http_.set_before_body([this](httplib::Request& request) {
-    // Of a form's type, which curl gives to every body, the library takes 8 KiB.
+    // The library takes at most 8 KiB of a form's type, which curl gives to every body.
     if (request.method == "POST" && is_sent_as_form(request)) request.headers.erase("Content-Type");
     return leaves_body_unread(request, options_.access);
   });

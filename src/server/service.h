@@ -23,12 +23,13 @@ struct ServiceOptions {
   RequestDefaults defaults;
   std::string model_name;
   double request_s = 600;  // from the arrival of a request to the end of its answer
-  double ping_s = 30;      // a stream without news says so often that it lives; 0: never
-  double stall_s = 60;     // one turn of the engine that takes longer is told by /health
-  // A line of the log: an object with "event" and what belongs to it. From any thread.
+  double ping_s = 30;      // seconds without news after which a stream sends a ping; 0: never
+  double stall_s = 60;     // seconds of one turn of the engine above which /health reports it
+  // Receives a line of the log: an object with "event" and what belongs to it. Called from any thread.
   std::function<void(const Json&)> log;
 };
 
+// The server, with its routes.
 class Service {
  public:
   explicit Service(ServiceOptions options);
@@ -37,11 +38,11 @@ class Service {
   Service& operator=(const Service&) = delete;
 
   int bind(const std::string& host, int port) { return http_.bind(host, port); }
-  // Serves until stop(). Until set_batch was called every answer is 503.
+  // Serves until stop(). Until set_batch() is called, the routes that need the model answer 503.
   void serve() { http_.serve(); }
-  // The batch has to outlive the last connection, that is serve().
+  // The batch must outlive serve(), which returns after the last connection.
   void set_batch(Batch* batch) { batch_ = batch; }
-  // From now on /health tells proxies to look elsewhere; requests are still taken.
+  // From now on /health answers 503, so that proxies look elsewhere; requests are still taken.
   void announce_end() { is_leaving_ = true; }
   // Refuses new requests, waits up to `seconds` for those under way, then ends.
   void stop(double seconds);
@@ -60,9 +61,9 @@ class Service {
   httplib::Server::Handler guarded(const Handler& handler);
   void add_hooks();
 
-  // Answers by `dialect`.
+  // Answers a request in a dialect.
   void generate(std::unique_ptr<Dialect> dialect, Batch& batch, Json body, httplib::Response& response);
-  // Answers by the vectors of what `parse` finds in the body, as `render` writes them.
+  // Adds a route that answers with the embeddings of the texts that `parse` finds in the body, as `render` writes them.
   using ParseTexts = EmbeddingsRequest (*)(const Json& body, const Model&, const RequestDefaults&);
   using RenderVectors = std::function<Json(const EmbeddingsRequest&, const Embeddings&)>;
   void embed(const std::string& path, ParseTexts parse, const RenderVectors& render);

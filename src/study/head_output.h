@@ -1,5 +1,5 @@
-// What a cut of a context changes in a head's attention output, for queries that came later: gone entries, their codes
-// and refitted values together, where LU-KV's importance counts the attention that is gone.
+// Measures how a cut of a context changes a head's attention output for later queries: dropped entries, quantisation
+// and refitted values together, whereas LU-KV's importance counts the attention that is lost.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,27 @@
 
 namespace winnow {
 
-// One KV head, all query heads of its group. Thread-safe once made.
+// The attention output of one KV head, with all query heads of its group. Thread-safe once constructed.
 class HeadOutput {
  public:
-  // The view's last n_rows queries over the first n_context entries and those that followed, each row over what was
-  // there at its time. The view holds every token's entry, W_O and n_rows window rows, all of later tokens.
+  // Takes the view's last n_rows queries over the first n_context entries and those that follow; each row sees the
+  // entries that existed at its time. The view must hold every token's entry, W_O and n_rows window rows, all of later
+  // tokens.
   HeadOutput(const LayerView& view, int kv_head, std::int32_t n_context, int n_rows);
 
-  // Mean over the rows of the sum over query heads of || (y - y') W_O[h] ||_2^2, y' being the output where n entries
-  // stand for the context's: keys [n][key_dim], values [n][value_dim], as they are read.
+  // Returns the mean over the rows of the sum over query heads of || (y - y') W_O[h] ||_2^2, where y' is the output if
+  // n entries replace the context's: keys [n][key_dim], values [n][value_dim], as they are read.
   double error(std::int32_t n, const float* keys, const float* values) const;
-  // The same of y alone.
+  // Returns the same for y alone.
   double square() const { return square_; }
 
  private:
-  // [n_rows][n_group][value_dim]
+  // Returns [n_rows][n_group][value_dim].
   std::vector<float> output(std::int32_t n, const float* keys, const float* values) const;
   double mean_square(const std::vector<float>& outputs) const;
 
   kernels::AttentionShape shape_;
-  std::vector<float> sink_logits_;  // [n_group], empty without
+  std::vector<float> sink_logits_;  // [n_group]; empty without
   int n_rows_;
   std::int32_t n_later_;
   std::vector<float> q_;                          // [n_rows][n_group][key_dim]

@@ -14,7 +14,7 @@
 namespace winnow {
 namespace {
 
-// Attention of the last row on every entry, [n_kv_head][n_group * n_entries].
+// Returns the attention of the last row on every entry, [n_kv_head][n_group * n_entries].
 std::vector<std::vector<float>> last_row_attention(const LayerView& view, const ParallelFor& parallel_for) {
   const float* q = view.window_q + std::ptrdiff_t{view.n_window_rows - 1} * view.n_head * view.shape.key_dim;
   std::vector<std::vector<float>> attention(view.n_kv_head);
@@ -34,7 +34,7 @@ std::vector<std::vector<float>> last_row_attention(const LayerView& view, const 
   return attention;
 }
 
-// sum_i weight_i v_i, [value_dim].
+// Returns sum_i weight_i v_i, [value_dim].
 std::vector<double> weighted_values(const LayerView& view, int kv_head, const std::vector<double>& weight) {
   const int d = view.shape.value_dim;
   std::vector<double> sum(d, 0.0);
@@ -46,7 +46,7 @@ std::vector<double> weighted_values(const LayerView& view, int kv_head, const st
   return sum;
 }
 
-// The largest L1 norm of a row of the (n_head * value_dim) x n_embd matrix W_O.
+// Returns the largest L1 norm of a row of the (n_head * value_dim) x n_embd matrix W_O.
 double largest_row(const LayerView& view) {
   double largest = 0;
   for (std::ptrdiff_t row = 0; row < std::ptrdiff_t{view.n_head} * view.shape.value_dim; ++row) {
@@ -71,8 +71,8 @@ LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
     const int kv_head = h / view.shape.n_group;
     const std::size_t n = view.heads[kv_head].n_entries;
     const float* a = weights[kv_head].data() + std::size_t(h % view.shape.n_group) * n;
-    // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted. A sink's weight
-    // belongs to no entry.
+    // Attention is normalised in double, because the bounds are differences of nearly equal numbers if little is
+    // evicted. A sink's weight belongs to no entry.
     const double sum = view.shape.spec.sink_logits != nullptr ? 1.0 : std::accumulate(a, a + n, 0.0);
     for (std::size_t i = 0; i < n; ++i) attention_[h].push_back(static_cast<double>(a[i]) / sum);
     const std::size_t n_w_o = std::size_t(view.shape.value_dim) * view.n_embd;
@@ -90,12 +90,12 @@ LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
   }
 }
 
-// One query head's part of a cut.
+// The change that a cut makes to one query head.
 struct LossMeter::HeadChange {
-  double mass = 0, lost = 0;                    // attention on what stays, and on what goes
+  double mass = 0, lost = 0;                    // attention on the entries that are kept, and on the others
   double kept_weighted = 0, lost_weighted = 0;  // the same times || v_i W_O[h] ||_1
   std::vector<double> difference;               // (A - A') V W_O[h], [n_embd]
-  double grown() const { return lost / mass; }  // 1/sigma - 1: what renormalising adds to what stays
+  double grown() const { return lost / mass; }  // 1/sigma - 1: relative growth of what is kept by renormalising
 };
 
 LossMeter::HeadChange LossMeter::change_of(int h, const std::vector<std::int32_t>& kept) const {
@@ -136,7 +136,8 @@ LayerLosses LossMeter::measure(std::span<const std::vector<std::int32_t>> kept,
     double loss = 0;
     for (const double x : change.difference) loss += std::fabs(x);
     losses.loss_head.push_back(loss);
-    // C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1 with C the same sum over all entries and sigma the attention kept.
+    // Theta is C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1, with C the same sum over all entries and sigma the
+    // attention kept.
     losses.theta.push_back(change.lost_weighted + change.grown() * change.kept_weighted);
     if (!certain.empty()) {
       double mass = 0;

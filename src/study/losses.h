@@ -1,4 +1,4 @@
-// What an eviction costs the layer's output, measured, and the papers' bounds on it, for the last prompt row.
+// Measures what an eviction costs the layer's output for the last prompt row, and the papers' bounds on it.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 namespace winnow {
 
 struct LayerLosses {
-  std::vector<double> mass;       // [n_head] attention of the last row on what stays, 0 .. 1
+  std::vector<double> mass;       // [n_head] attention of the last row on the kept entries, 0 .. 1
   std::vector<double> loss_head;  // [n_head] || (A - A') V W_O[h] ||_1, A' renormalised over the kept entries
   std::vector<double> theta;      // [n_head] CriticalKV, Theorem 3.3
   std::vector<double> theta_hat;  // [n_head] CriticalKV, Theorem 3.5; empty without a first stage
@@ -18,15 +18,16 @@ struct LayerLosses {
   double lava_bound = 0;          // LAVa, Theorem 1
 };
 
-// Measures cuts of one layer. What does not depend on the cut is computed once.
+// Measures cuts of one layer. Values that do not depend on the cut are computed once.
 //
-// Not thread-safe; parallel inside with the ParallelFor given. Lives as long as the view.
+// Not thread-safe; parallel inside with the given ParallelFor. Must not outlive the view and the ParallelFor.
 class LossMeter {
  public:
-  // The view holds the layer's full entries, at least one window row and W_O.
+  // The view must hold the layer's full entries, at least one window row and W_O.
   LossMeter(const LayerView& view, const ParallelFor& parallel_for);
 
-  //   kept: [n_kv_head] ascending indices of the entries that stay, window included
+  // Returns the losses of a cut.
+  //   kept: [n_kv_head] ascending indices of the kept entries, window included
   //   certain: [n_kv_head] those kept for certain before CriticalKV's second stage (stage 1, sinks, window), or empty
   LayerLosses measure(std::span<const std::vector<std::int32_t>> kept,
                       std::span<const std::vector<std::int32_t>> certain) const;
@@ -44,7 +45,7 @@ class LossMeter {
   double largest_row_ = 0;                      // LAVa's C^: the largest L1 norm of a row of W_O
 };
 
-// One cut alone.
+// Measures one cut alone.
 inline LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<std::int32_t>> kept,
                                   std::span<const std::vector<std::int32_t>> certain, const ParallelFor& parallel_for) {
   return LossMeter(view, parallel_for).measure(kept, certain);

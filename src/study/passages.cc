@@ -10,7 +10,7 @@
 namespace winnow {
 namespace {
 
-// Bytes before the first that a character may begin with.
+// Returns the number of bytes before the first that a character may begin with.
 std::size_t begin_of_character(std::string_view text) {
   std::size_t begin = 0;
   while (begin < text.size() && continues_character(text[begin])) ++begin;
@@ -54,7 +54,7 @@ std::vector<std::string> choose_passages(const Model& model, std::span<const std
                                                  std::to_string(n_tokens) + " tokens, and " + std::to_string(n) +
                                                  " are to be taken: give more text, fewer samples or shorter ones");
   }
-  // Not std::shuffle and its distributions: what they do is not the same in every standard library.
+  // std::shuffle and the standard distributions are not used: their results differ between standard libraries.
   std::mt19937_64 random(seed);
   std::vector<std::string> passages;
   for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {

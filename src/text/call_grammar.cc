@@ -1,5 +1,5 @@
-// Walks the parser that libllama-common has made of a template. Beside chat_template.cc and template_limits.cc the only
-// place that includes its headers.
+// Walks the parser that libllama-common has made of a template. Besides chat_template.cc and template_limits.cc, this
+// is the only file that includes libllama-common's headers.
 #include "text/call_grammar.h"
 
 #include <chat-peg-parser.h>
@@ -30,9 +30,9 @@ using Id = common_peg_parser_id;
 
 constexpr int kMostNested = 300;
 
-// What parsers take for space, bounded; two lines as they stand behind thoughts.
+// The space that parsers accept, but bounded. Two newlines occur after thinking.
 constexpr const char* kSpace = "c-space ::= | \" \" | \"\\n\"{1,2} [ \\t]{0,20}\n";
-// Names of calls that the model gives: without a bound a small one would go on with one for ever.
+// The id of a call that the model writes. It is bounded, since a small model might never end it.
 constexpr const char* kCallId = "[A-Za-z0-9_-]{1,40}";
 
 std::string subject_of(const ChatTool& tool) { return "the parameters of tool '" + tool.name + "'"; }
@@ -50,8 +50,8 @@ OrderedJson parsed_parameters(const ChatTool& tool) {
   return parameters;
 }
 
-// A schema that says no more than what shape its values have. Every one has a type, which many templates want, and of
-// what may be several the first of these. `is_shown`: with what helps a model.
+// Returns a schema that states only the shape of its values. Each has a type, which many templates need; of several
+// types it is the first one in the list below. `is_shown` adds the keywords that help a model.
 OrderedJson plain_schema(SchemaRules& rules, const OrderedJson& schema, const std::string& place, int depth,
                          bool is_shown) {
   constexpr int kMostPlain = 5;
@@ -85,25 +85,25 @@ OrderedJson plain_schema(SchemaRules& rules, const OrderedJson& schema, const st
   return plain;
 }
 
-// What stands in the parser's tree where.
+// A place in the parser's tree.
 struct Place {
   const ChatTool* tool = nullptr;
-  const OrderedJson* schema = nullptr;  // of the argument; outside of one the tool's parameters
+  const OrderedJson* schema = nullptr;  // of the argument, or the tool's parameters outside of an argument
   bool is_argument = false;
-  bool is_value = false;            // of the argument
-  bool is_id = false;               // of the call
+  bool is_value = false;            // within the value of the argument
+  bool is_id = false;               // within the id of the call
   std::string name = "parameters";  // for messages
 
   auto key() const { return std::make_tuple(tool, schema, is_argument, is_value, is_id); }
 };
 
-// An expression; nothing: it cannot be.
+// An expression of the grammar. `text` is nullopt if nothing can match.
 struct Part {
   std::optional<std::string> text;
-  bool has_call = false;    // arguments of a tool stand in it
-  bool has_speech = false;  // something was left out of it that is no call: content, thoughts that are not wanted
+  bool has_call = false;    // it contains arguments of a tool
+  bool has_speech = false;  // content or unwanted thinking was left out of it
   bool is_alternatives = false;
-  bool looks_ahead = false;  // what comes next has to come at once
+  bool looks_ahead = false;  // the next part has to follow without space
 };
 
 class Writer {
@@ -126,7 +126,8 @@ class Writer {
   }
 
  private:
-  // Where a call begins: the outermost rules of those that the template marks, or else those of the tools.
+  // Returns the alternatives with which a call begins: the outermost rules among those that the template marks, or if
+  // it marks none, among those of the tools.
   std::string triggered() {
     const auto is_marked = [](const common_peg_rule_parser& rule, Id) { return rule.trigger; };
     const auto is_of_tool = [&](const common_peg_rule_parser&, Id id) {
@@ -144,7 +145,7 @@ class Writer {
     return text;
   }
 
-  // Rules that a condition holds for and that stand in no other one of them.
+  // Returns the rules for which a condition holds and which are not inside another such rule.
   template <typename Condition>
   std::set<Id> outermost(const Condition& holds) {
     std::set<Id> inner, all;
@@ -183,7 +184,7 @@ class Writer {
         arena_.get(id));
   }
 
-  // The literals below nodes of a tag; not beyond rules, nor beyond nodes of another one.
+  // Collects the literals below nodes of a tag. The search enters neither other rules nor nodes of the tag `until`.
   void find_names(Id id, const char* tag, const char* until, bool is_below, int depth,
                   std::set<std::string>& names) const {
     if (depth > kMostNested || names.size() > 1) return;
@@ -200,7 +201,7 @@ class Writer {
     for (const Id child : children_of(id)) find_names(child, tag, until, is_below, depth + 1, names);
   }
 
-  // The text in the only node of a tag below this one.
+  // Returns the only literal below the nodes of a tag, or nullopt if there is none or more than one.
   std::optional<std::string> name_below(Id id, const char* tag, const char* until) const {
     std::set<std::string> names;
     find_names(id, tag, until, false, 0, names);
@@ -229,7 +230,7 @@ class Writer {
   Part part(const common_peg_any_parser&, Id, const Place&, int) { return {"."}; }
   Part part(const common_peg_space_parser&, Id, const Place&, int) { return {"c-space"}; }
   Part part(const common_peg_literal_parser& one, Id, const Place&, int) {
-    // Thoughts that nobody wants do not begin.
+    // Thinking that is not wanted must not begin.
     if (!thinks() && !form_.thinking_begin.empty() && one.literal.find(form_.thinking_begin) != std::string::npos) {
       return {std::nullopt, false, true};
     }
@@ -258,7 +259,8 @@ class Writer {
       Part next = part_of(child, place, depth);
       if (next.text) parts.push_back(std::move(next));
     }
-    // Where there is a way to a call without what was left out, it is the way.
+    // Alternatives from which something was left out are dropped if there are others; so are those without a call if
+    // one with a call remains.
     const auto is_direct = [](const Part& part) { return part.has_call && !part.has_speech; };
     const auto is_silent = [](const Part& part) { return !part.has_speech; };
     const auto keep_only = [&](const auto& condition) {
@@ -285,7 +287,7 @@ class Writer {
     if (const auto arguments = optional_arguments(one, place, depth)) return *arguments;
     const Part child = part_of(one.child, place, depth);
     int least = one.min_count, most = one.max_count;
-    // Nothing but what is left out: not even its frame.
+    // A repetition of nothing but left-out speech is left out with its frame.
     const bool is_speech = child.has_speech && !child.has_call;
     if (!child.text || child.text->empty() || (is_speech && least == 0)) {
       return {least == 0 || child.text ? std::optional<std::string>("") : std::nullopt, child.has_call,
@@ -301,7 +303,7 @@ class Writer {
   }
 
   Part part(const common_peg_chars_parser& one, Id, const Place&, int) {
-    // Numbers of calls: without a bound a small model would go on with one for ever.
+    // The number of a call is bounded, since a small model might never end it.
     constexpr int kMostDigits = 6;
     const int most = one.pattern == "[0-9]" && one.max_count < 0 ? kMostDigits : one.max_count;
     return {one.pattern + bounds(one.min_count, most)};
@@ -317,7 +319,7 @@ class Writer {
     if (one.delimiters.empty()) return {".*"};
     if (place.is_id) return {kCallId};
     if (place.tool != nullptr && !place.is_value) {
-      // What the parser passes over within a call: a short attribute.
+      // The parser skips this text within a call; it is a short attribute.
       CharacterSet others{{0, 0x1F}};
       for (const std::string& end : one.delimiters) others.add(Pattern::literal(end.substr(0, 1)).children.front().set);
       return {others.complement().intersection(CharacterSet::all()).grammar(TextForm::kPlain) + "{0,30}"};
@@ -344,7 +346,7 @@ class Writer {
     const auto key = std::make_pair(id, place.key());
     if (const auto known = named_.find(key); known != named_.end()) return known->second;
     const std::string name = rules_.reserve();
-    // Whoever meets itself on the way is a rule that has more to say.
+    // The rule may refer to itself, so its name is known before its content.
     named_[key] = {name};
     Part inner = part_of(one.child, place, depth);
     if (inner.text && inner.text->empty()) {
@@ -375,7 +377,7 @@ class Writer {
 
   Part part(const common_peg_tag_parser& one, Id id, const Place& outer, int depth) {
     Place place = outer;
-    // What is said besides calls.
+    // Content and unwanted thinking are left out.
     if (one.tag == Builder::CONTENT) return {"", false, true};
     if (one.tag == Builder::REASONING && !thinks()) return {"", false, true};
     if (place.tool == nullptr && (one.tag == Builder::TOOL || one.tag == Builder::TOOL_OPEN)) enter_tool(id, place);
@@ -404,7 +406,8 @@ class Writer {
     return inner;
   }
 
-  // What a tool's rule begins with, to the end of its name: with no space, and with one behind each colon.
+  // Collects the text that a tool's calls begin with, up to the end of its name: once without spaces, and once with a
+  // space after each colon.
   void find_begins(Id id) {
     std::string compact, spaced;
     bool has_name = false, is_certain = true;
@@ -478,7 +481,7 @@ class Writer {
     return &known->second;
   }
 
-  // References are looked up in the tool's own parameters.
+  // Makes the schemas resolve references within the tool's own parameters.
   void use(const Place& place) { schemas_.begin(subject_of(*place.tool), parameters_.at(place.tool->name)); }
 
   std::string value(const Place& place) {
@@ -526,7 +529,8 @@ class Writer {
     for (const Id child : children_of(id)) find_delimiters(child, delimiters, depth + 1);
   }
 
-  // Single arguments below a node, each a choice of its own; empty: there is something else.
+  // Collects the arguments below a node, each of which is an alternative of its own. Returns false if the node has
+  // anything else.
   bool find_arguments(Id id, int depth, std::vector<Id>& arguments) const {
     if (depth > kMostNested) return false;
     const auto& node = arena_.get(id);
@@ -553,7 +557,8 @@ class Writer {
     return false;
   }
 
-  // Any arguments in any order and number become each once, in their order, the required ones always.
+  // Turns a repetition of arguments in any order and number into each argument once, in order, with the required ones
+  // mandatory. Returns nullopt for any other repetition.
   std::optional<Part> optional_arguments(const common_peg_repetition_parser& one, const Place& place, int depth) {
     if (place.tool == nullptr || one.max_count != -1 || one.min_count != 0) return std::nullopt;
     std::vector<Id> frame{one.child};
@@ -583,7 +588,7 @@ class Writer {
     return Part{text, true};
   }
 
-  // name(first=1, second=2): one argument, and more behind commas. Likewise.
+  // Does the same for a list such as name(first=1, second=2): one argument, and more after commas.
   std::optional<Part> argument_list(const common_peg_sequence_parser& one, const Place& place, int depth) {
     if (place.tool == nullptr || one.children.size() != 2) return std::nullopt;
     const auto* rest = std::get_if<common_peg_repetition_parser>(&arena_.get(one.children[1]));
@@ -599,7 +604,8 @@ class Writer {
     for (std::size_t i = 0; i + 1 < more->children.size(); ++i) {
       comma += enclosed(part_of(more->children[i], place, depth)) + " ";
     }
-    // Backwards: what may follow where an argument went before, and where none did. One there has to be.
+    // The list is built from its end: `behind` is what may follow an argument, and `start` is the list if no argument
+    // came before. It has at least one argument.
     std::string behind;
     std::optional<std::string> start;
     for (auto argument = arguments.rbegin(); argument != arguments.rend(); ++argument) {
@@ -616,7 +622,7 @@ class Writer {
     return Part{*start, true};
   }
 
-  // Any text before the first of these, without it or with it: Aho and Corasick's automaton.
+  // Returns a rule for any text before the first of `ends`, with or without that end, by Aho and Corasick's automaton.
   std::string before(const std::vector<std::string>& ends, bool with_end) {
     const auto [known, is_new] = texts_.try_emplace({ends, with_end});
     if (!is_new) return known->second;
@@ -654,7 +660,7 @@ class Writer {
   SchemaRules schemas_;
   GrammarRules rules_;
   std::map<std::string, OrderedJson> parameters_;  // by the tool's name
-  // By the schema that they are of.
+  // By the schema that they belong to.
   std::map<const OrderedJson*, std::vector<SchemaRules::Member>> members_;
   std::map<const OrderedJson*, OrderedJson> items_;
   std::map<std::pair<Id, std::tuple<const ChatTool*, const OrderedJson*, bool, bool, bool>>, Part> named_;

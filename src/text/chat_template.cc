@@ -1,6 +1,6 @@
-// The seam to libllama-common: with call_grammar.cc and template_limits.cc the only place that includes its headers.
-// They promise no stable interface: scripts/setup.sh takes them from the sources that the library was built from, and
-// tests/model/chat_template_test.cc fails where the two do not fit.
+// The interface to libllama-common. Besides call_grammar.cc and template_limits.cc, this is the only file that includes
+// its headers. They promise no stable interface: scripts/setup.sh takes them from the sources that the library was
+// built from, and tests/model/chat_template_test.cc fails if the two do not fit.
 #include "text/chat_template.h"
 
 #include <chat.h>
@@ -20,8 +20,8 @@
 #include "text/template_limits.h"
 #include "winnow/error.h"
 
-// As in libllama-common's chat.cpp, whose functions take a pointer to it: its own way to make one runs the template
-// before it can be bounded.
+// The struct of libllama-common's chat.cpp, whose functions take a pointer to it. It is repeated here because
+// libllama-common's own function that makes one runs the template before it can be bounded.
 struct common_chat_templates {
   bool add_bos;
   bool add_eos;
@@ -33,11 +33,12 @@ struct common_chat_templates {
 namespace winnow {
 namespace {
 
-// libllama-common.so does not say where the libggml.so that it needs lies: with a reference of our own the loader looks
-// beside the others.
+// libllama-common.so does not record where the libggml.so that it needs lies. With a reference of our own, the loader
+// searches next to the other libraries.
 [[gnu::used]] const auto kNeedsLibggml = &ggml_backend_reg_count;
 
-// What a longer chat may take beyond TemplateSteps::rendering.
+// The steps that a longer chat may take beyond TemplateSteps::rendering: for each message or tool, and one for so many
+// bytes.
 constexpr std::size_t kStepsOfMessage = 1'000, kBytesOfStep = 8;
 
 constexpr const char* kChatml =
@@ -50,7 +51,8 @@ constexpr const char* kChatml =
 
 constexpr const char* kWayOut = ": name another with --chat-template-file, or give the prompt as text";
 
-// The interpreter's errors have several lines: where, the source there, and at last "Error: " and what.
+// Returns the reason in an error of the interpreter. Its lines are the position, the source there, and at last "Error:
+// " and the reason.
 std::string reason_of(const std::string& text) {
   constexpr std::string_view kLead = "Error: ";
   const std::size_t at = text.rfind(kLead);
@@ -60,7 +62,7 @@ std::string reason_of(const std::string& text) {
   return reason.substr(0, kMostReason);
 }
 
-// Runs libllama-common's code on a budget. What it throws becomes Error(kUnsupported), with `what` before the reason.
+// Runs libllama-common's code on a budget. Its exceptions become Error(kUnsupported), with `what` before the reason.
 template <typename Work>
 auto within(std::size_t n_steps, const std::string& what, Work work) {
   TemplateBudget budget(n_steps);
@@ -81,7 +83,7 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
   }
 }
 
-// Two templates refuse_template messages that are whole, as common_chat_templates_init knows.
+// Removes checks by which two templates refuse valid messages, as common_chat_templates_init does.
 std::string mended(std::string source) {
   replace_all(source,
               "{%- if \"<|channel|>analysis<|message|>\" in message.content or "
@@ -145,7 +147,7 @@ const common_chat_templates* ChatTemplate::templates() const {
                 "--chat-template-file, or use an instruction-tuned model");
   }
   std::call_once(once_, [this] {
-    // It would print to the standard error, from a thread of its own.
+    // libllama-common's log would print to the standard error, from a thread of its own.
     common_log_set_verbosity_thold(-1);
     const llama_vocab* vocab = llama_model_get_vocab(model_);
     auto all = std::make_unique<common_chat_templates>();
@@ -187,7 +189,7 @@ std::size_t steps_beyond(std::span<const ChatMessage> messages, const ChatOption
   return kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
 }
 
-// The template that messages with these options are rendered by.
+// Returns the template that renders messages with these options.
 const common_chat_template& chosen(const common_chat_templates& templates, const ChatOptions& options) {
   const bool is_for_tools = !options.tools.empty() && templates.template_tool_use != nullptr;
   return is_for_tools ? *templates.template_tool_use : *templates.template_default;
@@ -222,8 +224,9 @@ struct ShownTools {
   std::vector<std::string> warnings;
 };
 
-// The prompt with the tools in it. Many templates know few kinds of schemas, and fail at others: these are shown more
-// simply then. Some (DeepSeek's) know how tools are called and not how they are shown: the system's message does it.
+// Returns the prompt with the tools in it. Many templates know few kinds of schemas and fail at others; then the
+// schemas are shown in a simpler form. Some (DeepSeek's) define how tools are called but not how they are shown; then
+// the system's message lists them.
 ShownTools shown_with_tools(const common_chat_templates* templates, std::span<const ChatMessage> messages,
                             ChatOptions options) {
   options.tool_choice = ToolChoice::kNone;
@@ -258,8 +261,8 @@ ShownTools shown_with_tools(const common_chat_templates* templates, std::span<co
   return shown;
 }
 
-// Forms without a mark of their own: a call begins as one of the tools', and names it. Where the name comes first it
-// has to be the first of the answer.
+// Fills in the trigger for forms without a mark of their own: a call begins with the beginning of one of the tools'
+// calls. A beginning that is only the tool's name has to be the first of the answer.
 void name_begins(const std::vector<std::string>& begins, std::span<const ChatTool> tools, GrammarStart& start) {
   start.patterns.clear();
   for (const std::string& begin : begins) {
@@ -277,7 +280,7 @@ void name_begins(const std::vector<std::string>& begins, std::span<const ChatToo
   }
 }
 
-// Nine letters and digits: some templates refuse_template names of calls that are anything else.
+// Returns nine letters and digits, since some templates refuse any other id of a call.
 std::string random_call_id() {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -286,7 +289,8 @@ std::string random_call_id() {
   return id;
 }
 
-// The parser calls itself for every bracket that is open, and a client may have written the beginning of an answer.
+// Returns whether more brackets are open than the parser can take, which recurses for each. A client may have written
+// the beginning of an answer.
 bool is_too_deep(std::string_view text) {
   constexpr int kMostOpen = 200;
   int n_open = 0;
@@ -297,7 +301,7 @@ bool is_too_deep(std::string_view text) {
   return false;
 }
 
-// What `now` has beyond `before`; nothing where it is not a longer one of it.
+// Returns what `now` has beyond `before`, or "" if it does not begin with it.
 std::string added(const std::string& before, const std::string& now) {
   return now.starts_with(before) ? now.substr(before.size()) : "";
 }
@@ -306,7 +310,8 @@ std::string added(const std::string& before, const std::string& now) {
 
 struct ChatFormat {
   common_chat_parser_params parameters;
-  // Where thoughts are to stay in the text, and the parser does not find calls behind them: one that tells them apart.
+  // Set if thinking stays in the text, where the first parser may not find calls after it: a parser that separates
+  // thinking.
   std::optional<common_chat_parser_params> apart;
   std::string thinking_begin, thinking_end;
 };
@@ -331,15 +336,15 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   common_chat_params made =
       within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
         if (!has_tools) return common_chat_templates_apply(all, inputs_of(messages, options, all));
-        // The model is shown the tools as they are; libllama-common's parser needs of their schemas what they are
-        // about, and has no bounds for more.
+        // The model is shown the tools as they are. libllama-common's parser needs only an outline of their schemas,
+        // and has no bounds for more.
         shown = shown_with_tools(all, messages, options);
         common_chat_templates_inputs inputs = inputs_of(messages, plain, all);
         is_parallel = inputs.parallel_tool_calls;
         common_chat_params calls = common_chat_templates_apply(all, inputs);
         calls.prompt = std::move(shown.text);
         calls.parser = names.parser_with_own(calls.parser);
-        // Where thoughts are not told apart they are content, of which a call that has to be has none.
+        // Without separation thinking is content, which an answer that has to be a call does not have.
         inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
         parser_of_calls = options.separates_thinking
                               ? calls.parser
@@ -404,7 +409,7 @@ struct ChatReader::Impl {
   std::string text;
   ChatMessage message;
 
-  // Nothing where the text does not fit.
+  // Returns nullopt if the text does not fit.
   std::optional<common_chat_msg> parse(bool is_partial) const {
     if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
     try {
@@ -459,7 +464,7 @@ ChatReader::ChatReader(std::shared_ptr<const ChatFormat> format) : impl_(std::ma
   impl_->message.role = "assistant";
   impl_->format = std::move(format);
   if (impl_->format == nullptr || !impl_->format->parameters.is_continuation) return;
-  // What the message had before is not told again.
+  // The part of the message that was there before is not reported again.
   if (const auto before = impl_->parse(true)) impl_->take(*before, false);
 }
 ChatReader::~ChatReader() = default;

@@ -11,7 +11,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// As libllama-common's rule_name().
+// Returns the same as libllama-common's rule_name().
 std::string rule_name(const std::string& name) {
   std::string made;
   bool is_replaced = false;
@@ -30,7 +30,7 @@ std::string rule_name(const std::string& name) {
 constexpr std::string_view kNameLead = "winnowName";
 constexpr std::size_t kDigits = 8;
 
-// Letters and digits, so many that no two of them are the same and none is a part of another.
+// Returns the replacement with number i. All have the same length, so that they differ and none is a part of another.
 std::string stand_in(std::size_t i) {
   const std::string digits = std::to_string(i);
   return std::string(kNameLead) + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
@@ -42,7 +42,7 @@ bool has_same_rules(const std::vector<ChatTool>& tools, const std::vector<Ordere
   for (std::size_t i = 0; i < tools.size(); ++i) {
     if (!rules.insert(rule_name(tools[i].name)).second) return true;
     for (const auto& [name, schema] : schemas[i]["properties"].items()) {
-      // As most parsers have it, and as Kimi K3's.
+      // Most parsers write "-arg-" between the names; Kimi K3's writes "-".
       for (const char* between : {"-arg-", "-"}) {
         if (!rules.insert(rule_name(tools[i].name + between + name)).second) return true;
       }

@@ -1,5 +1,5 @@
-// Names of tools and arguments for libllama-common's parsers of calls. It names their rules after them, with a hyphen
-// for whatever is no letter or digit, and takes two names for one where nothing else tells them apart.
+// Names of tools and arguments for libllama-common's parsers of calls. Such a parser names its rules after them, with a
+// hyphen in place of other characters than letters and digits, so two names may become the same rule.
 #pragma once
 
 #include <string>
@@ -12,16 +12,17 @@ namespace winnow {
 
 class DistinctNames {
  public:
-  // Of tools with plain schemas. Where two names would be one rule, or one of the parser's own, all of them are
-  // replaced.
+  // Takes tools with plain schemas. If two names would become the same rule, or a rule of the parser's own, all names
+  // of tools and arguments in `tools` are replaced by distinct ones.
   explicit DistinctNames(std::vector<ChatTool>& tools);
 
-  // A parser as libllama-common writes it, and what calls begin with, with the names as they were.
+  // Both put the original names back: into a parser as libllama-common writes it, and into a text that calls begin
+  // with.
   std::string parser_with_own(const std::string& parser) const;
   std::string text_with_own(std::string text) const;
 
  private:
-  std::unordered_map<std::string, std::string> own_;  // by what stands for them
+  std::unordered_map<std::string, std::string> own_;  // original names, by their replacements
 };
 
 }  // namespace winnow

@@ -15,12 +15,12 @@ namespace {
 
 using Kind = Grammar::Kind;
 
-// What a question about all tokens gets for each of them on top, whatever the size of the vocabulary: JSON schemas take
-// three to six within a text.
+// The further steps that a call about all tokens may take for each of them, whatever the size of the vocabulary, and a
+// call about a text for each byte. JSON schemas take three to six for each token within a text.
 constexpr std::size_t kMostStepsEach = 24;
-// For what a state takes in memory: that of all is bounded with the steps.
+// The steps that a new state costs for its memory, so that the bound on steps bounds the memory of all states.
 constexpr std::size_t kStepsOfState = 32;
-// Nodes that are kept without looking whether they are still needed.
+// The number of nodes from which on unneeded ones are removed.
 constexpr std::size_t kTidyNodes = 1 << 16;
 
 }  // namespace
@@ -110,7 +110,7 @@ void GrammarMatcher::open_repeat(std::uint32_t node, const Grammar::Repeat& repe
   const bool is_bounded = repeat.most != Grammar::kUnbounded;
   const std::uint32_t next = is_bounded ? count + 1 : std::min(count + 1, least);
   const std::uint32_t behind = next == repeat.most ? after(node) : node_of(symbol, parent, next);
-  // Where nothing is a turn, too, one that takes nothing leads to less than what is open here already.
+  // If the empty text matches the rule, an iteration without text leads to no stack that is not open here already.
   if (repeat.is_empty && next != repeat.most) marks_[behind] = n_expansions_;
   open_rule(repeat.rule, behind);
 }
@@ -163,7 +163,7 @@ void GrammarMatcher::step(const State& from, unsigned char byte, State& to) {
     to.n_missing = from.n_missing - 1;
     to.bits = from.bits << 6 | (byte & 0x3FU);
   }
-  // The code points that it can still become: none of an overlong form, no half of a surrogate pair.
+  // The code points that the bytes can still become. Overlong forms and surrogates are excluded.
   const std::uint32_t least = to.n_bytes == 2 ? 0x80 : to.n_bytes == 3 ? 0x800 : 0x10000;
   const std::uint32_t first = std::max(to.bits << (6 * to.n_missing), least);
   const std::uint32_t last = std::min(((to.bits + 1) << (6 * to.n_missing)) - 1, 0x10FFFFU);
@@ -216,8 +216,8 @@ bool GrammarMatcher::allows(Token token) {
   return !text.empty() && (!after_text(text).nodes.empty() || !behind_token(token).nodes.empty());
 }
 
-// Where bytes lead from the states that are met while all tokens are asked about: most of a vocabulary goes through the
-// same few states, and each of their steps is computed once.
+// The states that bytes lead to while a call asks about all tokens. Most of a vocabulary goes through the same few
+// states, so each of their steps is computed only once.
 class GrammarMatcher::Paths {
  public:
   static constexpr std::uint32_t kStart = 0, kNowhere = std::numeric_limits<std::uint32_t>::max();
@@ -266,11 +266,12 @@ std::vector<bool> GrammarMatcher::allowed() {
   if (may_end()) {
     for (const Token token : pieces.ends) result[static_cast<std::size_t>(token)] = true;
   }
-  // Tokens that begin alike follow each other: the states along a token are those of the next one as far as both agree.
+  // Tokens with a common beginning follow each other: the states along a token are those of the next one as far as both
+  // agree.
   Paths paths(*this);
   std::vector<std::uint32_t> states{Paths::kStart};
   constexpr std::size_t kAlive = std::numeric_limits<std::size_t>::max();
-  std::size_t n_dead = kAlive;  // bytes of the last token that do not fit
+  std::size_t n_dead = kAlive;  // bytes of the last token up to the first that does not fit
   for (std::size_t i = 0; i < pieces.tokens.size(); ++i) {
     if (pieces.n_shared[i] >= n_dead) continue;
     n_dead = kAlive;
@@ -321,7 +322,7 @@ void GrammarMatcher::accept(Token token) {
   if (next.nodes.empty()) {
     next = behind;
   } else if (next.n_missing == 0 && !behind.nodes.empty()) {
-    // A text that ends within a character goes on with its bytes, and the token by itself is passed over.
+    // If the text ends within a character, it goes on with its bytes, and the match as a whole token is dropped.
     next.nodes.insert(next.nodes.end(), behind.nodes.begin(), behind.nodes.end());
     std::sort(next.nodes.begin(), next.nodes.end());
     next.nodes.erase(std::unique(next.nodes.begin(), next.nodes.end()), next.nodes.end());

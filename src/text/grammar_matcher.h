@@ -39,7 +39,7 @@ class GrammarMatcher {
   // 0 is the empty stack. Equal stacks are one node, and a node's parent is always an earlier one.
   struct Node {
     std::uint32_t symbol = 0, parent = 0;
-    std::uint32_t count = 0;  // of a repetition: the number of times that it has begun
+    std::uint32_t count = 0;  // number of times that a repetition has begun
   };
   // The stacks after a text, each of which waits for a character or token, or is empty (the text may end there), and
   // the bytes of a character that is not complete. Stacks that wait for one certain character come first, by code

@@ -20,7 +20,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
 
-// The syntax is libllama's.
+// A parser of GBNF in libllama's syntax.
 class Parser {
  public:
   Parser(std::string_view text, const llama_vocab* vocab, const GrammarLimits& limits)
@@ -124,7 +124,7 @@ class Parser {
     fail("more than " + std::to_string(limits_.n_symbols) + " symbols: simplify it");
   }
 
-  // Its code point.
+  // Reads a character or an escape and returns its code point.
   std::uint32_t read_character() {
     if (at_end()) fail("the grammar ends inside a literal or character class");
     if (peek() != '\\') {
@@ -155,7 +155,7 @@ class Parser {
     return value;
   }
 
-  // Behind '['.
+  // Reads a character class whose '[' has been read.
   void read_class(Sequence& sequence) {
     Grammar::CharacterClass read;
     read.is_negated = peek() == '^';
@@ -173,7 +173,7 @@ class Parser {
     }
     const bool is_empty = position_ == begin;
     ++position_;
-    if (is_empty) return;  // as the literal ""
+    if (is_empty) return;  // adds no symbol, like the literal ""
     std::sort(read.ranges.begin(), read.ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Grammar::Range> apart;
     for (const Grammar::Range& range : read.ranges) {
@@ -188,7 +188,7 @@ class Parser {
     grammar_.classes.push_back(std::move(read));
   }
 
-  // <[id]> or <text of one token>.
+  // Reads <[id]> or <text of one token> and returns the token.
   std::uint32_t read_token() {
     const std::size_t begin = position_;
     if (peek() != '<') fail("'<' is expected here");
@@ -240,7 +240,7 @@ class Parser {
       skip_space(true);
       alternates.push_back(read_sequence(depth));
     }
-    count_symbols(alternates.size());                 // their ends
+    count_symbols(alternates.size());                 // the kEnd of each
     rules_[rule].alternates = std::move(alternates);  // the last definition counts, as in libllama
     rules_[rule].is_defined = true;
   }
@@ -291,8 +291,9 @@ class Parser {
     return sequence;
   }
 
-  // How often the item from `item` to the end of `sequence` may occur; what is repeated next is all of that. Where
-  // nothing is to be counted it becomes a rule: x? s ::= x |, x* s ::= x s |.
+  // Reads a repetition operator and applies it to the item from `item` to the end of `sequence`; a further operator
+  // applies to the result. A repetition without a count becomes a rule: x? becomes s ::= x |, and x* becomes s ::= x s
+  // |.
   void repeat(Sequence& sequence, std::size_t item, bool newline_too) {
     const auto [least, most] = read_repetition(newline_too);
     if (least == 1 && most == 1) return;

@@ -7,7 +7,8 @@
 namespace winnow {
 namespace {
 
-// Patterns are those of headers: nobody looks for them further back. (std::regex calls itself for every character.)
+// The patterns describe headers, so only the last bytes are searched for them. (std::regex recurses for every
+// character.)
 constexpr std::size_t kMostPatternBytes = 1024;
 
 std::optional<std::size_t> begin_of(const std::smatch& match) {
@@ -50,7 +51,7 @@ std::optional<std::string> GrammarTrigger::add(std::string_view text) {
   const std::size_t from = text_.size() - std::min(text_.size(), kMostPatternBytes);
   const std::string tail = text_.substr(from);
   for (std::size_t i = 0; i < patterns_.size(); ++i) {
-    // Anchored ones are about the whole answer so far.
+    // An anchored pattern is about the whole answer so far.
     if (start_.patterns[i].starts_with('^') && from > 0) continue;
     std::smatch match;
     if (!std::regex_search(tail, match, patterns_[i])) continue;
@@ -63,7 +64,7 @@ std::optional<std::string> GrammarTrigger::add(std::string_view text) {
     n_searched_ = text_.size();
     return std::nullopt;
   }
-  n_searched_ = first + 1;  // where the grammar does not take it, it is not met again
+  n_searched_ = first + 1;  // if the grammar refuses this text, it is not found again
   return text_.substr(first);
 }
 

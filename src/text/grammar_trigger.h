@@ -18,7 +18,7 @@ class GrammarTrigger {
   // Throws Error(kInvalidArgument) for patterns that cannot be read.
   explicit GrammarTrigger(const GrammarStart& start);
 
-  // Takes the next piece of the answer. Returns the answer from the place on from which the grammar holds, or nothing
+  // Takes the next piece of the answer. Returns the answer from the place on from which the grammar holds, or nullopt
   // while there is none. If the grammar refuses that text, the search goes on with the next call.
   std::optional<std::string> add(std::string_view text);
 

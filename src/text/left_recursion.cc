@@ -10,14 +10,14 @@ namespace {
 
 using Kind = Grammar::Kind;
 
-// The rule that a symbol stands for, or that it repeats.
+// Returns the rule that a symbol stands for or repeats.
 std::uint32_t rule_of(const Grammar& grammar, const Grammar::Symbol& symbol) {
   return symbol.kind == Kind::kRepeat ? grammar.repeats[symbol.value].rule : symbol.value;
 }
 
 bool is_rule(const Grammar::Symbol& symbol) { return symbol.kind == Kind::kRule || symbol.kind == Kind::kRepeat; }
 
-// Whether it may be left out, whatever it repeats.
+// Returns whether a symbol is a repetition that may be left out, whatever it repeats.
 bool is_optional(const Grammar& grammar, const Grammar::Symbol& symbol) {
   return symbol.kind == Kind::kRepeat && grammar.repeats[symbol.value].least == 0;
 }
@@ -30,7 +30,7 @@ std::vector<bool> find_empty_rules(const Grammar& grammar) {
     std::size_t n_open = 0;  // rules in it that are not known to be empty
   };
   std::vector<Sequence> sequences;
-  std::vector<std::vector<std::size_t>> users(grammar.rules.size());  // of a rule: sequences of nothing but rules
+  std::vector<std::vector<std::size_t>> users(grammar.rules.size());  // [n_rules] sequences of rules alone that use it
   std::vector<bool> is_empty(grammar.rules.size());
   std::vector<std::uint32_t> found;
   const auto set_empty = [&](std::uint32_t rule) {
@@ -66,10 +66,10 @@ namespace {
 
 struct Edge {
   std::uint32_t to;  // a rule that can stand first
-  bool is_last;      // with nothing behind it
+  bool is_last;      // nothing follows it
 };
 
-// [n_rules]
+// Returns for each rule the rules that can stand first in it: [n_rules].
 std::vector<std::vector<Edge>> find_edges(const Grammar& grammar) {
   const std::vector<bool> is_empty = find_empty_rules(grammar);
   std::vector<std::vector<Edge>> edges(grammar.rules.size());
@@ -87,7 +87,7 @@ std::vector<std::vector<Edge>> find_edges(const Grammar& grammar) {
   return edges;
 }
 
-// [n]: the number of the strongly connected component of each node, by Tarjan's algorithm.
+// Returns the number of each node's strongly connected component: [n]. Uses Tarjan's algorithm.
 std::vector<std::uint32_t> find_components(const std::vector<std::vector<Edge>>& edges) {
   constexpr std::uint32_t kNone = UINT32_MAX;
   const std::size_t n = edges.size();

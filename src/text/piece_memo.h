@@ -19,7 +19,7 @@ class PieceMemo {
   // Takes the most bytes that it may hold; the least recently used pieces are removed to make room.
   explicit PieceMemo(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  // Returns the tokens of a text that was added with the same parses_special, or nothing.
+  // Returns the tokens of a text that was added with the same parses_special, or nullopt.
   std::optional<std::vector<Token>> find(std::string_view text, bool parses_special);
   void add(std::string_view text, bool parses_special, const std::vector<Token>& tokens);
   std::size_t bytes() const;

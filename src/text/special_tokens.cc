@@ -8,7 +8,7 @@ namespace {
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
-// Whether an end of `first` is a beginning of `second`, and neither is all of it.
+// Returns whether an end of `first` is a beginning of `second`, and shorter than either.
 bool overlaps(std::string_view first, std::string_view second) {
   for (std::size_t n = 1; n < std::min(first.size(), second.size()); ++n) {
     if (first.substr(first.size() - n) == second.substr(0, n)) return true;
@@ -33,7 +33,7 @@ std::vector<std::string> certain_specials(const std::vector<std::string>& all,
 
 std::vector<std::size_t> cuts_at_specials(std::string_view text, const std::vector<std::string>& certain,
                                           std::size_t piece_bytes) {
-  std::vector<std::size_t> next(certain.size(), 0);  // where each is found next
+  std::vector<std::size_t> next(certain.size(), 0);  // the next occurrence of each
   std::vector<std::size_t> cuts = {0};
   while (cuts.back() + piece_bytes < text.size()) {
     const std::size_t from = cuts.back() + piece_bytes;

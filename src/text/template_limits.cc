@@ -23,10 +23,10 @@ constexpr int kMostLevels = 100;
 // A node takes some hundred bytes of the stack.
 constexpr int kMostDepth = 1000;
 constexpr std::size_t kMostTextBytes = 64 << 20;
-constexpr std::size_t kMostItems = 1'000'000;  // of a list, with all that lies in it
+constexpr std::size_t kMostItems = 1'000'000;  // of a list, nested ones included
 constexpr int kMostListLevels = 100;
 constexpr std::int64_t kMostIndent = 64, kMostRange = 100'000, kMostRepeats = 100'000;
-// A text of so many bytes costs a step.
+// A text costs a step for each so many bytes.
 constexpr std::size_t kStepBytes = 64;
 
 thread_local TemplateBudget* budget = nullptr;
@@ -38,7 +38,7 @@ void check_text_bytes(std::size_t n, std::size_t times = 1) {
   fail("makes a text of more than " + std::to_string(kMostTextBytes >> 20) + " MiB");
 }
 
-// Counts a node that runs, for as long as it does.
+// Counts the step and the depth of a node while it runs.
 class Step {
  public:
   Step() {
@@ -50,7 +50,8 @@ class Step {
   Step& operator=(const Step&) = delete;
 };
 
-// Everything that is written where a value is written: what it holds twice counts twice.
+// Counts all values that are written when a value is written: one that it contains twice counts twice. Throws
+// TemplateLimit for too many of them.
 void count_items(const value& one, std::size_t& n, int level) {
   if (level > kMostListLevels) fail("nests lists too deeply");
   if (++n > kMostItems) fail("makes a list of more than " + std::to_string(kMostItems) + " items");
@@ -65,7 +66,7 @@ std::size_t text_bytes(const value& one) {
   return n;
 }
 
-// Counts what a node made.
+// Takes the steps for a value that a node made from the budget and returns it. Throws TemplateLimit if it is too large.
 value weighed(value made) {
   if (made == nullptr) return made;
   const std::size_t n_bytes = text_bytes(made);
@@ -76,7 +77,7 @@ value weighed(value made) {
   return made;
 }
 
-// A value that is there already, in the place of an expression.
+// An expression whose value is known already.
 struct Held : jinja::expression {
   explicit Held(value the_value) : held(std::move(the_value)) {}
   value execute_impl(jinja::context&) const override { return held; }
@@ -97,7 +98,7 @@ std::size_t count_of(std::string_view text, std::string_view what) {
   return n;
 }
 
-// Functions whose result may be larger than all that they are given.
+// Checks the calls of functions whose result may be larger than all their arguments.
 void check_call(const std::string& name, const value& self, std::vector<value> arguments) {
   for (value& argument : arguments) argument = without_name(argument);
   const auto text = [&](std::size_t i) { return i < arguments.size() ? arguments[i]->val_str.str() : std::string(); };
@@ -148,19 +149,19 @@ std::unique_ptr<jinja::call_expression> call_of(statement_ptr callee, const std:
   return std::make_unique<jinja::call_expression>(std::move(callee), std::move(held));
 }
 
-// A node that counts. It is still one of its kind, which the interpreter asks for.
+// A node that counts its step. It is still of its kind, which the interpreter asks for.
 template <typename Node>
 struct Counted : Node {
   explicit Counted(Node&& node) : Node(std::move(node)) {}
   value execute_impl(jinja::context& context) const override {
     const Step step;
     value made = Node::execute_impl(context);
-    if (made != nullptr) budget->spend(made->val_arr.size() / 16);  // a slice
+    if (made != nullptr) budget->spend(made->val_arr.size() / 16);  // the items of a slice
     return made;
   }
 };
 
-// One that makes new values.
+// A node that makes new values and counts them.
 template <typename Node>
 struct Bounded : Node {
   explicit Bounded(Node&& node) : Node(std::move(node)) {}
@@ -170,7 +171,8 @@ struct Bounded : Node {
   }
 };
 
-// A list that holds itself would never be freed: whoever is refused for it is taken out again.
+// Counts a list after an item was appended. If that fails the item is removed again, since a list that contains itself
+// would never be freed.
 void weigh_appended(const value& list) {
   if (list == nullptr) return;
   try {
@@ -237,7 +239,8 @@ struct BoundedCall : jinja::call_expression {
   }
 };
 
-// The whole of the object that a member is set of: it may come to hold itself.
+// A statement that sets a variable or member. For a member the whole object is counted, since it may now contain
+// itself.
 struct BoundedSet : jinja::set_statement {
   explicit BoundedSet(jinja::set_statement&& node) : jinja::set_statement(std::move(node)) {}
   value execute_impl(jinja::context& context) const override {
@@ -258,7 +261,7 @@ struct BoundedSet : jinja::set_statement {
   }
 };
 
-// A loop takes a step for each item, whatever it does with it.
+// The items of a loop. Each takes four steps, whatever the loop does with it.
 struct BoundedItems : jinja::expression {
   explicit BoundedItems(statement_ptr the_items) : items(std::move(the_items)) {}
   value execute_impl(jinja::context& context) const override {
@@ -274,7 +277,7 @@ void bound(jinja::statements& nodes) {
   for (statement_ptr& node : nodes) bound(node);
 }
 
-// Replaces a node of kind Node by one that counts. False: it is of another kind.
+// Replaces a node of kind Node by one that counts. Returns false if the node is of another kind.
 template <typename Node, typename Instead = Counted<Node>, typename Inner>
 bool replace(statement_ptr& node, Inner bound_inner) {
   auto* same = dynamic_cast<Node*>(node.get());
@@ -361,7 +364,7 @@ int level_change(jinja::token::type type) {
   }
 }
 
-// Whether a tag sets a name to what follows up to its end tag: there is no "=" outside brackets.
+// Returns whether a tag sets a name to the text up to its end tag, which is so if there is no "=" outside brackets.
 bool is_block_set(const std::vector<jinja::token>& tokens, std::size_t tag) {
   int n_open = 0;
   for (std::size_t i = tag; i < tokens.size() && tokens[i].t != jinja::token::close_statement; ++i) {
@@ -371,13 +374,14 @@ bool is_block_set(const std::vector<jinja::token>& tokens, std::size_t tag) {
   return true;
 }
 
-// Before the parser, which calls itself for what is nested, sees them. A chain of elif is nested, too.
+// Throws TemplateLimit if the tokens are nested too deeply for the parser, which is recursive. A chain of elif counts
+// as nested, too.
 void check_nesting(const std::vector<jinja::token>& tokens) {
   static const std::set<std::string> kBlocks = {"if", "for", "macro", "call", "filter"};
   static const std::set<std::string> kEnds = {"endif", "endfor", "endmacro", "endcall", "endfilter", "endset"};
   std::size_t n_tag = 0;    // tokens since the last tag began
-  int n_brackets = 0;       // open ones
-  std::vector<int> blocks;  // open ones, each with the levels that it has taken
+  int n_brackets = 0;       // open brackets
+  std::vector<int> blocks;  // open blocks, each with the levels that it has taken
   int n_levels = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const bool is_statement = tokens[i].t == jinja::token::open_statement;
@@ -407,7 +411,7 @@ TemplateBudget::~TemplateBudget() { budget = nullptr; }
 
 void TemplateBudget::spend(std::size_t n_steps) {
   if (n_steps > n_left) {
-    n_left = 0;  // whatever passes over the error comes to the next
+    n_left = 0;  // code that ignores the error fails at its next step
     fail("takes too many steps");
   }
   n_left -= n_steps;

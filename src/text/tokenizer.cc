@@ -24,16 +24,16 @@
 namespace winnow {
 namespace {
 
-// A token takes a byte or more but for the few that are added around the text.
+// Each token takes at least a byte of the text, except for a few that are added around it.
 constexpr std::size_t kAdded = 8;
 
 constexpr std::size_t kMemoBytes = std::size_t{4} << 20;  // some hundred beginnings of chats
 
-// Of a text for one call of libllama's where its depth grows with words: 3 MB of a thread's 8, and twice what the
-// longest tokens need.
+// The most bytes of a text for one call of libllama whose depth grows with words. They take 3 MB of a thread's stack of
+// 8, and are twice what the longest tokens need.
 constexpr std::size_t kWindowBytes = std::size_t{1} << 13;
 
-constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
+constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths are int32
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
   if (reason.find("bad_alloc") != std::string::npos) {
@@ -44,8 +44,7 @@ constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  //
               "cannot read the tokenizer of " + path + ": " + reason + "; download or convert the model file again");
 }
 
-// libllama's lines as one clause: without the names of its functions, and without the lines that only say that it
-// failed.
+// Returns libllama's lines as one clause, without the names of its functions and the lines that only report a failure.
 std::string reason_of(std::string_view lines) {
   std::string reason;
   while (!lines.empty()) {
@@ -75,15 +74,15 @@ Header read_header(const std::string& path) {
   return file;
 }
 
-// Of the embeddings; nothing where the file has none.
+// Returns the bytes of the embeddings, or nullopt if the file has none.
 std::optional<std::size_t> embedding_bytes(const gguf_context* file) {
   const std::int64_t embeddings = gguf_find_tensor(file, "token_embd.weight");
   if (embeddings < 0) return std::nullopt;
   return gguf_get_tensor_size(file, embeddings);
 }
 
-// Without tokens libllama believes the size that a file states and makes room for it, be it the whole memory. Every
-// token has a row of embeddings, of which there are `most` bytes.
+// Throws Error(kBadFile) if a file states more tokens than its `most` bytes of embeddings can have rows for. Without a
+// list of tokens, libllama trusts the stated size and allocates memory for it, however much that is.
 void check_vocabulary_size(const std::string& path, const gguf_context* file, std::size_t most) {
   for (std::int64_t key = 0; key < gguf_get_n_kv(file); ++key) {
     const std::string_view name = gguf_get_key(file, key);
@@ -94,10 +93,11 @@ void check_vocabulary_size(const std::string& path, const gguf_context* file, st
   }
 }
 
-// libllama reads further kinds, of models that winnow does not run, and aborts on damaged ones of them.
+// Returns whether the tokenizer is one of byte pairs. Throws Error(kBadFile) for the further kinds that libllama reads:
+// winnow does not run their models, and libllama aborts on damaged ones.
 bool is_byte_pair_vocabulary(const std::string& path, const gguf_context* file) {
   const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.model");
-  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return false;  // libllama says so itself
+  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return false;  // libllama reports that itself
   const std::string_view model = gguf_get_val_str(file, key);
   if (model != "llama" && model != "gpt2" && model != "no_vocab" && model != "none") {
     fail_to_load(path, "the kind '" + std::string(model) + "' is not supported; winnow has llama and gpt2");
@@ -105,7 +105,8 @@ bool is_byte_pair_vocabulary(const std::string& path, const gguf_context* file) 
   return model == "gpt2";
 }
 
-// libllama aborts on two spaces in a row in a text for such a file: of an embedding model that winnow does not run.
+// Throws Error(kBadFile) for a file with which libllama aborts on two spaces in a row in a text. It is that of an
+// embedding model that winnow does not run.
 void check_kind_of_words(const std::string& path, const gguf_context* file) {
   const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.pre");
   if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return;
@@ -113,7 +114,7 @@ void check_kind_of_words(const std::string& path, const gguf_context* file) {
   fail_to_load(path, "words cut at white space alone (tokenizer.ggml.pre 'whitespace') are not supported");
 }
 
-// What libllama would abort on while it loads a vocabulary.
+// Throws Error(kBadFile) for a vocabulary on which libllama would abort while it loads it.
 void check_vocabulary(std::span<const std::string> paths) {
   const std::string& path = paths.front();
   const Header file = read_header(path);
@@ -125,7 +126,7 @@ void check_vocabulary(std::span<const std::string> paths) {
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
   if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
       gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) {
-    return;  // libllama says so itself
+    return;  // libllama reports that itself
   }
   const std::size_t n_tokens = gguf_get_arr_n(file.get(), key);
   std::unordered_set<std::string> seen;
@@ -148,7 +149,7 @@ void check_vocabulary(std::span<const std::string> paths) {
   }
 }
 
-// In libllama's form, of the tokenizer's keys; the last one is empty.
+// Returns the changes of the tokenizer's keys in libllama's form; the last one is empty.
 std::vector<llama_model_kv_override> overrides_of(std::span<const MetadataChange> changes) {
   std::vector<llama_model_kv_override> overrides;
   for (const auto& [key, new_value] : changes) {
@@ -173,7 +174,7 @@ llama_model* load_vocabulary(std::span<const std::string> paths, std::span<const
   silence_ggml();
   static std::once_flag once;
   std::call_once(once, llama_backend_init);
-  take_ggml_errors();  // of whatever this thread did before
+  take_ggml_errors();  // drops the messages of earlier work on this thread
   check_vocabulary(paths);
 
   llama_model_params params = llama_model_default_params();
@@ -194,14 +195,14 @@ llama_model* load_vocabulary(std::span<const std::string> paths, std::span<const
   return model;
 }
 
-// A model file's name for how its tokenizer cuts words; "" where it has none.
+// Returns the name of the model file's pre-tokenizer, or "" if it has none.
 std::string kind_of_words(const llama_model& model) {
   std::array<char, 64> name = {};
   const std::int32_t n = llama_model_meta_val_str(&model, "tokenizer.ggml.pre", name.data(), name.size());
   return n > 0 && static_cast<std::size_t>(n) < name.size() ? std::string(name.data()) : "";
 }
 
-// The last beginning of a character at or before `at`, which is in the text or its end.
+// Returns the last beginning of a character at or before `at`, which is in the text or its end.
 std::size_t character_begin(std::string_view text, std::size_t at) {
   while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
@@ -271,7 +272,7 @@ std::vector<Token> Tokenizer::tokens_of(std::string_view text, bool add_special,
   }
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, "the text gives more tokens than 31 bits can count: split it");
   tokens.resize(static_cast<std::size_t>(n));
-  // Where only one of the two is defined, the defined one is still due.
+  // If only one of the two is defined, that one is still added.
   if (add_special && wants_undefined && adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
   if (add_special && wants_undefined && adds_begin_token_) {
     tokens.push_back(llama_vocab_bos(vocab_));
@@ -299,8 +300,8 @@ const Tokenizer::Specials& Tokenizer::specials() const {
   return specials_;
 }
 
-// Texts that are long enough for it to matter, and tokenizers that look no further than from one special token to the
-// next.
+// Only texts that are long enough for it to matter are cut, and only if the tokenizer looks no further than from one
+// special token to the next.
 std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_special) const {
   constexpr std::size_t kPieceBytes = std::size_t{1} << 12;
   const enum llama_vocab_type type = llama_vocab_type(vocab_);
@@ -315,7 +316,8 @@ bool Tokenizer::is_too_deep(std::string_view piece) const {
   return is_of_byte_pairs_ && breaks_.recurse() && piece.size() > kWindowBytes;
 }
 
-// Bytes up to the end of each token; empty where the tokens do not spell the text, as in vocabularies that lack bytes.
+// Returns the number of bytes up to the end of each token, or none if the tokens do not spell the text, as in
+// vocabularies that lack bytes.
 std::vector<std::size_t> Tokenizer::ends_of(const std::vector<Token>& tokens, std::string_view text) const {
   std::vector<std::size_t> ends;
   ends.reserve(tokens.size());
@@ -324,7 +326,7 @@ std::vector<std::size_t> Tokenizer::ends_of(const std::vector<Token>& tokens, st
   return end == text.size() ? ends : std::vector<std::size_t>();
 }
 
-// The tokens of `text` behind `head`; none where a token reaches over both.
+// Returns the tokens of `text` after `head`, or none if a token spans both.
 std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_view text, bool parse_special) const {
   std::vector<Token> tokens = tokens_of(std::string(head) + std::string(text), false, parse_special);
   std::size_t n = 0, n_bytes = 0;
@@ -334,7 +336,7 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
   return tokens;
 }
 
-// Some first tokens of a window, in bytes.
+// Returns the bytes of a window's first tokens, about an eighth of a window and at most a quarter.
 std::size_t Tokenizer::head_bytes(const std::vector<Token>& tokens) const {
   std::size_t n_bytes = 0;
   for (std::size_t i = 0; i < tokens.size() && n_bytes < kWindowBytes / 8; ++i) {
@@ -343,9 +345,10 @@ std::size_t Tokenizer::head_bytes(const std::vector<Token>& tokens) const {
   return std::min(n_bytes, kWindowBytes / 4);
 }
 
-// A place is taken where the next window has all the tokens that this one has up to its last quarter; of some that do
-// not, as inside a group of three digits, the one with which most are the same. How a word goes on may depend on how it
-// begins (spark2_5: a line's end is a word, but not behind a space), so the second time around `head` goes before.
+// Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
+// there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
+// may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
+// second time with `head` before the text.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
   constexpr int kMostTries = 8;
@@ -377,11 +380,11 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   return best;
 }
 
-// Windows that end where a word certainly begins have the tokens of the whole. In a word that is longer than a window
-// each window begins between two tokens in the middle of the one before: what the pairs of a word are joined to left of
-// such a place does not depend on what is right of it, and the other way round, so the tokens from there on are again
-// those of the whole but for the last ones of a window, which the next window replaces. That both windows have the same
-// tokens in what they share shows it.
+// A window that ends where a word certainly begins has the tokens of the whole text. In a word that is longer than a
+// window, each window begins between two tokens in the middle of the one before. How the byte pairs of a word are
+// merged on one side of such a place does not depend on the other side, so the tokens from there on are again those of
+// the whole text, except for the last ones of a window, which the next window replaces. The tokens that both windows
+// share are compared to verify this.
 std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_special) const {
   if (!is_too_deep(piece)) return tokens_of(piece, false, parse_special);
   const bool has_breaks = specials().are_apart_from_words;
@@ -390,7 +393,7 @@ std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_sp
     tokens.insert(tokens.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(n));
   };
   Window window;
-  std::string_view head;  // of the word that the window is in the middle of
+  std::string_view head;  // beginning of the word in whose middle the window is
   std::size_t number_end = 0;
   for (std::size_t begin = 0; begin < piece.size();) {
     const std::size_t end = character_begin(piece, std::min(begin + kWindowBytes, piece.size()));
@@ -437,7 +440,7 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
     for (std::size_t i = 0; i < begins.size(); ++i) {
       const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : text.size();
       const std::string_view piece = text.substr(begins[i], end - begins[i]);
-      const bool is_last = end == text.size();  // what a chat goes on behind: another one the next time
+      const bool is_last = end == text.size();  // it differs at the next turn of a chat
       std::optional<std::vector<Token>> more = is_last ? std::nullopt : memo_.find(piece, parse_special);
       if (!more) {
         more = piece_tokens(piece, parse_special);
@@ -453,7 +456,8 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
 
 std::string Tokenizer::token_text(Token token, bool special) const {
   require_token(token);
-  // Longer than nearly every token, and called per generated token: no allocation beyond the result's.
+  // The buffer is longer than nearly every token: this function is called per generated token and allocates only its
+  // result.
   std::array<char, 64> buffer;
   const std::int32_t n = llama_token_to_piece(vocab_, token, buffer.data(), buffer.size(), 0, special);
   if (n >= 0) return std::string(buffer.data(), static_cast<std::size_t>(n));
@@ -498,7 +502,7 @@ std::optional<Token> Tokenizer::special_token(SpecialToken which) const {
     }
     return llama_vocab_fim_mid(vocab_);
   }();
-  // A file may name a token that it does not have.
+  // A file may name a token that is not in its vocabulary.
   return token >= 0 && token < n_vocab_ ? std::optional(token) : std::nullopt;
 }
 

@@ -7,7 +7,7 @@
 namespace winnow {
 namespace {
 
-// Kinds that libllama reads with loops of its own.
+// The kinds that libllama reads with loops of its own instead of std::regex.
 constexpr std::array<std::string_view, 56> kLoops = {"a.x-4.0",
                                                      "chatglm-bpe",
                                                      "codeshell",
@@ -100,8 +100,8 @@ std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size
   return begin;
 }
 
-// Before a group of three digits of the first long number, or `begin`. libllama takes time in proportion to the square
-// of a number's length for it.
+// Returns a place before a group of three digits of the first long number, or `begin` if there is none. libllama's time
+// for a number grows with the square of its length.
 std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin, std::size_t end,
                                        std::size_t& number_end) const {
   constexpr std::size_t kMostDigits = 300;

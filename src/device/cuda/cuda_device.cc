@@ -25,7 +25,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// How many devices there are, or 0 and why.
+// Returns the number of devices; if it is 0, `missing` says why.
 int count_devices(std::string& missing) {
   missing.clear();
   int n = 0;
@@ -87,7 +87,8 @@ struct FreeBackend {
 using Backend = std::unique_ptr<ggml_backend, FreeBackend>;
 
 Backend make_backend(int index) {
-  // winnow records whole steps itself, and ggml must not record within them. Read by ggml when it first computes.
+  // winnow records whole steps itself, and ggml must not record within them. ggml reads the variable when it first
+  // computes.
   setenv("GGML_CUDA_DISABLE_GRAPHS", "1", 1);
   Backend backend(ggml_backend_cuda_init(index));
   if (backend == nullptr) {
@@ -157,7 +158,7 @@ class CudaDevice final : public Device {
   void compute(ggml_cgraph* graph, int first, int last) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
-    queue_->check(cudaPeekAtLastError(), "what was queued before a graph");  // ggml would end the program
+    queue_->check(cudaPeekAtLastError(), "what was queued before a graph");  // ggml would abort the program
     const auto status = static_cast<ggml_status>(compute_nodes(backend_.get(), graph, first, last));
     if (status != GGML_STATUS_SUCCESS) {
       throw Error(ErrorCode::kInternal, std::string("ggml's graph failed: ") + ggml_status_to_string(status));
@@ -192,7 +193,7 @@ class CudaDevice final : public Device {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
     const float one = 1.0F, other = plan.adds ? 1.0F : 0.0F;
-    // cuBLAS counts matrices by columns: W is transposed, and y is [n_out, n_rows].
+    // cuBLAS stores matrices by columns: W is transposed, and y is [n_out, n_rows].
     const cublasStatus_t status =
         cublasGemmEx(cublas_.get(), CUBLAS_OP_T, CUBLAS_OP_N, plan.n_out, plan.n_rows, plan.n_in, &one, plan.weight,
                      CUDA_R_16BF, plan.n_in, plan.x, CUDA_R_16BF, plan.n_in, &other, plan.y, CUDA_R_32F, plan.n_out,

@@ -1,4 +1,4 @@
-// A GPU of NVIDIA's: ggml's CUDA back end and winnow's kernels in one stream.
+// An NVIDIA GPU: ggml's CUDA back end and winnow's kernels in one stream.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace winnow::device {
 
-// As Plugin::list and Plugin::open (plugin.h).
+// Implement Plugin::list and Plugin::open (plugin.h).
 std::vector<DeviceInfo> list_cuda_devices(std::string& missing);
 std::shared_ptr<Device> open_cuda_device(int index);
 

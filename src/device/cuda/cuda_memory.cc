@@ -16,14 +16,14 @@ constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
 constexpr std::size_t kSmallestStaging = std::size_t{16} << 20;
 constexpr std::size_t kListed = 16384;  // copies of one launch
 
-// Whether a copy's source has bytes that are a target, too.
+// Returns true if a copy's source overlaps any target.
 bool any_source_is_written(std::span<const ByteCopy> copies) {
   std::vector<std::pair<const std::byte*, const std::byte*>> targets;
   targets.reserve(copies.size());
   for (const ByteCopy& copy : copies) targets.emplace_back(copy.to, copy.to + copy.bytes);
   std::sort(targets.begin(), targets.end());
   return std::any_of(copies.begin(), copies.end(), [&](const ByteCopy& copy) {
-    // Targets do not overlap: the first one that ends behind the source's begin is the lowest that can meet it.
+    // Targets do not overlap: the first one that ends after the source's begin is the lowest that can overlap it.
     const auto target = std::upper_bound(targets.begin(), targets.end(), copy.from,
                                          [](const std::byte* from, const auto& range) { return from < range.second; });
     return target != targets.end() && target->first < copy.from + copy.bytes;
@@ -93,14 +93,14 @@ void CudaMemory::free(std::byte* block, std::size_t) noexcept {
   assert(found != chunks_.end());
   (*found)->blocks.free(block);
   if ((*found)->blocks.bytes_in_use() > 0) return;
-  // One empty chunk stays for what comes next: the driver waits for the device before it frees.
+  // One empty chunk is kept for later allocations: the driver waits for the device before it frees memory.
   const auto is_empty = [](const auto& chunk) { return chunk->blocks.bytes_in_use() == 0; };
   if (std::count_if(chunks_.begin(), chunks_.end(), is_empty) == 1) return;
   queue_->use();
   chunks_.erase(found);
 }
 
-void CudaMemory::give_back(std::byte*, std::size_t) noexcept {}  // a part of a block cannot be
+void CudaMemory::give_back(std::byte*, std::size_t) noexcept {}  // a part of a block cannot be freed
 
 void CudaMemory::run(std::span<const ByteCopy> copies) {
   for (std::size_t i = 0; i < copies.size(); i += kListed) {
@@ -130,7 +130,7 @@ void CudaMemory::copy_staged(std::span<const ByteCopy> copies, std::span<ByteCop
   run(scatters);
 }
 
-// Where the device has no room left.
+// The fallback if the device has no room left for staging.
 void CudaMemory::copy_through_host(std::span<const ByteCopy> copies) {
   std::size_t n = 0;
   for (const ByteCopy& copy : copies) n += copy.bytes;
@@ -147,12 +147,12 @@ void CudaMemory::copy_through_host(std::span<const ByteCopy> copies) {
   }
 }
 
-// What can be found out beforehand is, since threads that cut different heads take turns from the lock on.
+// Computes as much as possible before it takes the lock, on which threads that cut different heads wait for each other.
 void CudaMemory::copy(std::span<const ByteCopy> copies) noexcept {
   if (copies.empty()) return;
   try {
     const bool is_staged = any_source_is_written(copies);
-    // The way through staging memory, whose addresses count from 0 here.
+    // The copies through staging memory, whose addresses count from 0 here.
     std::vector<ByteCopy> gathers, scatters;
     std::size_t bytes = 0;
     for (const ByteCopy& copy : is_staged ? copies : std::span<const ByteCopy>()) {
@@ -171,7 +171,7 @@ void CudaMemory::copy(std::span<const ByteCopy> copies) noexcept {
       run(copies);
     }
   } catch (const std::exception&) {
-    // Whoever waits next is told; what was to be copied is lost as all of a failed device is.
+    // The next call that waits throws the error; the copied bytes are lost like everything on a failed device.
     queue_->note(cudaErrorUnknown, "copying entries");
   }
 }

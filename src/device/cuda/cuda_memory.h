@@ -1,4 +1,4 @@
-// Memory of a CUDA device for sessions' pages: few large blocks from the driver, whose allocations are slow.
+// Memory of a CUDA device for sessions' pages. It takes few large blocks from the driver, whose allocations are slow.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace winnow::device {
 
-// Error(kOutOfMemory) that says what is free.
+// Throws Error(kOutOfMemory), whose message gives the free bytes.
 [[noreturn]] void throw_out_of_memory(int device, std::size_t bytes);
 
-// A block from the driver. Empty where it has no room.
+// A block from the driver; empty if the driver has no room for it.
 class CudaBlock {
  public:
   CudaBlock() = default;
@@ -52,8 +52,7 @@ class CudaMemory final : public EntryMemory {
   };
 
   void run(std::span<const ByteCopy> copies);
-  // gathers, scatters: the copies to and from staging memory of so many bytes, with addresses that count from its
-  // begin.
+  // gathers, scatters: the copies to and from staging memory of so many bytes, with addresses relative to its begin
   void copy_staged(std::span<const ByteCopy> copies, std::span<ByteCopy> gathers, std::span<ByteCopy> scatters,
                    std::size_t bytes);
   void copy_through_host(std::span<const ByteCopy> copies);

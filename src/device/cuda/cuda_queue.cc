@@ -53,7 +53,7 @@ void CudaQueue::check(cudaError_t status, const char* what) {
     what = noted_what_;
   }
   if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // else the next call would be told of it, too
+  static_cast<void>(cudaGetLastError());  // else the next call would report it, too
   throw Error(ErrorCode::kInternal, "cuda:" + std::to_string(device_) + " failed (" + what +
                                         "): " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
 }
@@ -95,7 +95,7 @@ void CudaQueue::download(void* to, const void* from, std::size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
   const auto pinned = [&](std::size_t half) { return downloads_.data() + half * kSlotBytes; };
-  // One half is emptied while the other is filled.
+  // One half is emptied while the device fills the other.
   std::size_t waiting = 0;  // bytes in the half that was filled last
   std::size_t half = 0;
   const auto empty = [&](std::size_t which) {
@@ -129,7 +129,7 @@ void CudaQueue::begin_recording() {
   try {
     require_not_recording("a recording");
     use();
-    // Relaxed: ggml may take memory for its graphs meanwhile.
+    // The mode is relaxed, since ggml may allocate memory for its graphs meanwhile.
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "beginning a recording");
   } catch (...) {
     mutex_.unlock();

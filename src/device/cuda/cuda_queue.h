@@ -1,5 +1,5 @@
-// The one stream of a CUDA device, in which ggml's graphs, winnow's kernels and all copies run in order, and the pinned
-// memory through which bytes go between it and the process.
+// The only stream of a CUDA device, in which ggml's graphs, winnow's kernels and all copies run in order, and the
+// pinned memory through which bytes are copied between it and the process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,7 +24,7 @@ class PinnedBytes {
   std::byte* data_ = nullptr;
 };
 
-// A mark in the stream.
+// A CUDA event: a mark in the stream.
 class Event {
  public:
   Event();
@@ -37,20 +37,20 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Thread-safe: what one thread queues while another records waits for it.
+// Thread-safe: a thread that queues work while another records waits for the recording to end.
 class CudaQueue {
  public:
-  // The stream stays its owner's.
+  // Does not take ownership of the stream.
   CudaQueue(int device, cudaStream_t stream);
 
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
-  // Held while something is queued.
+  // Returns the mutex that is held while work is queued.
   std::recursive_mutex& mutex() { return mutex_; }
-  // CUDA's functions take the calling thread's device.
+  // Makes the device the calling thread's current one, which CUDA's functions use.
   void use() noexcept;
 
-  // Throws Error(kInternal) with CUDA's words unless the status is a success.
+  // Throws Error(kInternal) with CUDA's message unless the status is a success.
   void check(cudaError_t status, const char* what);
   // Keeps an error for the next check(), for functions that must not throw.
   void note(cudaError_t status, const char* what) noexcept;
@@ -60,7 +60,8 @@ class CudaQueue {
   void download(void* to, const void* from, std::size_t bytes);
   void wait();
 
-  // Between the two, what is queued is recorded. Whoever begins ends it, in the same thread. end() throws Error.
+  // Work that is queued between begin_recording() and end_recording() is recorded. The same thread must begin and end
+  // (or abandon) the recording. end_recording() throws Error.
   void begin_recording();
   cudaGraphExec_t end_recording();
   void abandon_recording() noexcept;
@@ -79,7 +80,7 @@ class CudaQueue {
   const char* noted_what_ = "";
   bool is_recording_ = false;
 
-  // Uploads fill one slot after the other; a slot's event says when its last copy was carried out.
+  // Uploads fill one slot after the other; a slot's event marks the completion of its last copy.
   PinnedBytes uploads_{kSlots * kSlotBytes};
   Event uploaded_[kSlots];
   int slot_ = 0;

@@ -1,4 +1,4 @@
-// What ggml's CUDA back end has and does not declare in public: compiled against the pinned sources.
+// Functions that ggml's CUDA back end has but does not declare in public: compiled against the pinned sources.
 #include "device/cuda/cuda_kernels.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cuda/common.cuh"
@@ -12,7 +12,7 @@ cudaStream_t stream_of(ggml_backend* backend) {
 }
 
 int compute_nodes(ggml_backend* backend, ggml_cgraph* graph, int first, int last) {
-  ggml_cgraph nodes = ggml_graph_view(graph, first, last);  // knows how often the whole graph uses a node
+  ggml_cgraph nodes = ggml_graph_view(graph, first, last);  // keeps the whole graph's use counts of nodes
   return ggml_backend_graph_compute_async(backend, &nodes);
 }
 

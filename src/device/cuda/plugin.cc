@@ -1,4 +1,4 @@
-// The one symbol of libwinnow-cuda.so.
+// The only exported symbol of libwinnow-cuda.so.
 #include "device/plugin.h"
 
 #include "device/cuda/cuda_device.h"

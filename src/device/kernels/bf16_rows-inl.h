@@ -1,5 +1,5 @@
-// Rows of float32 on their way into products of bfloat16, which read them in half the bytes: converted, normed, or
-// gated.
+// Converts rows of float32 to bfloat16 for products, which read them in half the bytes. Rows are only converted,
+// normalised, or gated.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace winnow::device {
 namespace bf16_rows {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kNumbers = 8;  // of a thread at a time: 16 bytes of bfloat16
+inline constexpr int kNumbers = 8;  // per thread at a time: 16 bytes of bfloat16
 
 struct Numbers {
   float x[kNumbers];
@@ -36,7 +36,7 @@ WINNOW_DEVICE void store(const Numbers& numbers, std::byte* to) {
   simt::store_16(to, words);
 }
 
-// The first of a thread's numbers.
+// Returns the index of the thread's first number.
 WINNOW_DEVICE std::int64_t first_number() {
   return (static_cast<std::int64_t>(simt::block_x()) * kThreads + simt::thread()) * kNumbers;
 }
@@ -63,7 +63,7 @@ inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedToBf16 p) {
   store(products, static_cast<std::byte*>(p.to) + 2 * i);
 }
 
-// A block takes a row.
+// Each block normalises one row.
 inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) norm(NormedToBf16 p) {
   constexpr int kWarps = kThreads / 32;
   auto* sums = reinterpret_cast<float*>(simt::shared());  // [kWarps]

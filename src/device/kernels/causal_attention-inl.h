@@ -1,7 +1,7 @@
-// Exact causal attention of many rows over pages, as FlashAttention-2 has it (arXiv 2307.08691): a block of threads
-// takes some rows of one query head and passes over the tiles of keys and values that any of them sees, with an online
-// softmax. A row's result depends on the row, the head's entries and the slots in which they lie, not on the rows that
-// are computed beside it: tiles that a row does not see leave its sums as they are.
+// Exact causal attention of many rows over pages, after FlashAttention-2 (arXiv 2307.08691): a block of threads takes
+// some rows of one query head and loops over the tiles of keys and values that any of them sees, with an online
+// softmax. A row's result depends on the row, the head's entries and the slots in which they lie, but not on the rows
+// that are computed with it: tiles that a row does not see leave its sums unchanged.
 #pragma once
 
 #include <cassert>
@@ -14,9 +14,9 @@
 
 namespace winnow::device {
 
-inline constexpr std::int32_t kFarSlots = 1 << 30;  // more than any head has
+inline constexpr std::int32_t kFarSlots = 1 << 30;  // more slots than any head has
 
-// The slots that row `row` of a head sees, counted from slot 0 of its first page.
+// Returns the slots that row `row` of a head sees, counted from slot 0 of its first page.
 WINNOW_DEVICE SlotRange slots_of_row(const HeadTable& table, std::int32_t window, int n_rows, int row) {
   const std::int32_t end = table.first_slot + table.n_entries - n_rows + 1 + row;
   const std::int32_t first =
@@ -24,7 +24,7 @@ WINNOW_DEVICE SlotRange slots_of_row(const HeadTable& table, std::int32_t window
   return {first, simt::min(end, static_cast<std::int32_t>(table.first_slot + table.n_entries))};
 }
 
-// Returns 8 numbers of a row of q from 8 * word on, converted; zeros where there are none.
+// Returns 8 numbers of a row of q from 8 * word on, converted; zeros beyond the rows and their numbers.
 template <class Format>
 WINNOW_DEVICE FourWords query_word(const CausalAttention& p, int head, int row, int word) {
   FourWords words = {};
@@ -42,8 +42,8 @@ WINNOW_DEVICE FourWords query_word(const CausalAttention& p, int head, int row, 
   return words;
 }
 
-// Attention of blocks of kWarps * kStrips * 16 rows. A warp has kStrips strips of 16 rows, whose products share what is
-// loaded of keys and values. With kSkips, outputs are scaled only after tiles that raise a row's greatest score.
+// Attention of blocks of kWarps * kStrips * 16 rows. A warp has kStrips strips of 16 rows, whose products share the
+// loaded keys and values. With kSkips, outputs are rescaled only after tiles that raise a row's maximum score.
 template <class Format, int kDim, int kWarps, int kStrips, bool kSkips = true>
 struct CausalBlocks {
   using Tile = RowTile<kDim>;
@@ -54,7 +54,7 @@ struct CausalBlocks {
   static constexpr int kColumns = kTileEntries / 8;                             // matrices of a tile's scores
   static constexpr int kOutputs = kDim / 8;                                     // matrices of a strip's output
 
-  // Converts the block's rows of q and stores them, with zeros for those that are not there.
+  // Converts the block's rows of q and stores them, with zeros for missing rows.
   WINNOW_DEVICE static void store_queries(const CausalAttention& p, int head, int first_row, std::byte* to) {
     for (int i = simt::thread(); i < kRows * Tile::kWords; i += kThreads) {
       const int row = i / Tile::kWords, word = i % Tile::kWords;
@@ -98,7 +98,7 @@ struct CausalBlocks {
     }
   }
 
-  // Adds the tile's values, weighted.
+  // Adds the tile's values, multiplied by their weights, to the outputs.
   WINNOW_DEVICE static void multiply_values(const Weights& weights, const std::byte* values, Outputs& outputs) {
     WINNOW_UNROLL
     for (int step = 0; step < kTileEntries / 16; ++step) {
@@ -137,8 +137,8 @@ struct CausalBlocks {
     }
   }
 
-  // Hides the scores of a tile that rows do not see. Slots count from the tile's first.
-  //   row_end: the end of what the warp's first row sees; each next row sees one slot more
+  // Masks the scores of slots that a row does not see. Slots count from the tile's first.
+  //   row_end: the end of the slots that the warp's first row sees; each next row sees one slot more
   WINNOW_DEVICE static void hide_scores(std::int32_t first_slot, std::int32_t row_end, std::int32_t window,
                                         Scores& scores) {
     const std::int32_t first = first_slot - fragment_column(0);
@@ -158,8 +158,8 @@ struct CausalBlocks {
     }
   }
 
-  // Turns scores into weights relative to the rows' greatest scores so far (times `unit`), to which it scales the sums
-  // and outputs.
+  // Turns scores into weights relative to the rows' maximum scores so far (times `unit`), and rescales the sums and
+  // outputs to these maxima.
   WINNOW_DEVICE static void weigh_scores(float unit, const Scores& scores, Weights& weights, RowNumbers& greatest,
                                          RowNumbers& sums, Outputs& outputs) {
     WINNOW_UNROLL
@@ -187,7 +187,7 @@ struct CausalBlocks {
           weights[strip][column][half] = Format::pack(low, high);
         }
         sums[strip][half] = sum;
-        // Most tiles do not raise the greatest score of any row.
+        // Most tiles do not raise the maximum score of any row.
         if (!kSkips || correction != 1.0F) {
           WINNOW_UNROLL
           for (int column = 0; column < kOutputs; ++column) {
@@ -199,7 +199,7 @@ struct CausalBlocks {
     }
   }
 
-  // Writes a warp's rows, those of them that are there.
+  // Writes a warp's rows, except missing ones.
   WINNOW_DEVICE static void store_outputs(const CausalAttention& p, int head, int row, const RowNumbers& greatest,
                                           const RowNumbers& sums, const Outputs& outputs) {
     const float sink = p.layer.sink_logits != nullptr ? p.layer.sink_logits[head] * kLog2E : kHiddenScore;
@@ -234,7 +234,7 @@ struct CausalBlocks {
   }
 
   // Block (x, y, z) takes query head x of the group of KV head z. The blocks of a KV head are neighbours, so that its
-  // entries stay in the second-level cache; blocks y take the rows from the last on, so that those with most to do
+  // entries stay in the second-level cache; blocks y take the rows from the last on, so that those with the most work
   // begin first.
   WINNOW_DEVICE static void run(const CausalAttention& p) {
     const int head = simt::block_z() * simt::grid_x() + simt::block_x();
@@ -252,11 +252,11 @@ struct CausalBlocks {
     const std::int32_t first_tile = slots_of_row(table, window, p.n_rows, first_row).first / kTileEntries;
     const std::int32_t last_tile =
         last_slot <= table.first_slot ? first_tile : (last_slot + kTileEntries - 1) / kTileEntries;
-    // The end of what this warp's first row sees; of nothing if it has none.
+    // The end of the slots that this warp's first row sees; lower than all slots if the warp has no row.
     const int warp_row = first_row + simt::warp() * kWarpRows;
     const std::int32_t row_end = warp_row > last_row ? -kFarSlots : filled.last - p.n_rows + 1 + warp_row;
 
-    // Addresses are fetched long before they are used: of the next tile's keys and of this one's values.
+    // Addresses are fetched long before they are used: those of the next tile's keys and of this tile's values.
     const auto page_in = [&](std::int32_t tile) {
       return p.heads[simt::block_z()].pages + page_in_tile<kThreads>(table, tile);
     };
@@ -294,9 +294,9 @@ struct CausalBlocks {
 
     for (std::int32_t tile = first_tile; tile < last_tile; ++tile) {
       const std::int32_t slot = tile * kTileEntries;
-      // Tiles that none of the warp's rows sees are passed over, those that all see need not be masked.
+      // Tiles that none of the warp's rows sees are skipped; tiles that all of them see need no mask.
       const bool is_seen = slot < row_end + kWarpRows - 1 && (window == 0 || slot + kTileEntries > row_end - window);
-      // The tile's keys have come, and every warp is done with the values of the one before.
+      // The tile's keys have arrived, and every warp is done with the values of the tile before.
       simt::wait_copies<0>();
       simt::barrier();
       copy_tile<kDim, kThreads>(values, next_values, p.layer.value_dim, table.first_slot - slot, table.n_entries);
@@ -306,7 +306,7 @@ struct CausalBlocks {
       Scores scores;
       if (is_seen) multiply_keys(warp_queries, lane_keys, scores);
 
-      // The tile's values have come, and every warp is done with its keys.
+      // The tile's values have arrived, and every warp is done with its keys.
       simt::wait_copies<0>();
       simt::barrier();
       if (tile + 1 < last_tile) {
@@ -362,7 +362,8 @@ void queue_causal_of_type(simt::Queue& queue, const CausalAttention& plan) {
   }
 }
 
-// Returns whether a layer's attention can be queued: keys and values are of one type, f16 or bf16.
+// Returns whether a layer's attention can be queued: keys and values have one type, f16 or bf16, and at most 256
+// numbers.
 inline bool has_causal_attention(const LayerAttention& layer) {
   const bool is_known = layer.key_type == EntryType::kF16 || layer.key_type == EntryType::kBF16;
   return is_known && layer.value_type == layer.key_type && layer.key_dim <= 256 && layer.value_dim <= 256;

@@ -1,6 +1,6 @@
-// CausalAttention for GPUs of compute capability 9.0, as FlashAttention-3 has it (arXiv 2407.08608): one warpgroup
-// copies tiles of keys and values, two or three others have 64 rows each. A tile's scores are computed while the values
-// of the tile before are added, and the softmax of one warpgroup runs beside the products of another.
+// CausalAttention for GPUs of compute capability 9.0, after FlashAttention-3 (arXiv 2407.08608): one warpgroup copies
+// tiles of keys and values, and two or three others have 64 rows each. A tile's scores are computed while the values of
+// the previous tile are added, and the softmax of one warpgroup runs while another computes products.
 #pragma once
 
 #include "device/kernels/causal_attention-inl.h"
@@ -13,8 +13,8 @@
 
 namespace winnow::device {
 
-// Blocks of kGroups * 64 rows, tiles of kEntries slots, rows of up to kDim numbers. With kTurns the warpgroups begin
-// their products in turn.
+// Blocks of kGroups * 64 rows, tiles of kEntries slots, rows of up to kDim numbers. With kTurns, the warpgroups take
+// turns in beginning their products.
 template <class Format, int kDim, int kGroups, int kEntries, bool kTurns>
 struct Sm90CausalBlocks {
   static constexpr bool kIsBF16 = std::is_same_v<Format, BF16Format>;
@@ -31,7 +31,7 @@ struct Sm90CausalBlocks {
   static constexpr int kTileBytes = kMatrixBlocks * kTileBlockBytes;
   static constexpr int kSharedBytes =
       warpgroup::kBlockAlignment + kMatrixBlocks * kQueryBlockBytes + 2 * kStages * kTileBytes;
-  // The registers of the threads that copy, and of those that compute: the kernel begins with an equal share.
+  // The registers of copying and of computing threads: the kernel begins with an equal share.
   static constexpr int kCopyRegisters = kGroups == 2 ? 40 : 32;
   static constexpr int kComputeRegisters = kGroups == 2 ? 232 : 160;
   // Outputs are computed in parts, as a product has at most 128 columns here.
@@ -46,7 +46,7 @@ struct Sm90CausalBlocks {
   using Outputs = float[kParts][kPartSums];
   using RowNumbers = float[2];  // of rows fragment_row(0) and fragment_row(2)
 
-  // The barriers of a stage's keys and values: that they are there, and that they may be overwritten.
+  // The barriers of a stage's keys and values: one signals that they have arrived, one that they may be overwritten.
   struct Barriers {
     std::uint32_t first;
     WINNOW_DEVICE std::uint32_t keys_came(int stage) const { return first + stage * 8; }
@@ -56,7 +56,7 @@ struct Sm90CausalBlocks {
   };
   static constexpr int kBarriers = 4 * kStages;
 
-  // The tiles of a block, and what its rows see of them.
+  // The tiles that the rows of a block see.
   struct Range {
     HeadTable table;
     std::int32_t first_tile, n_tiles;
@@ -76,23 +76,23 @@ struct Sm90CausalBlocks {
     return range;
   }
 
-  // Where the threads that copy have their part of a tile: of page `page`, words `first_word` and every kWordThreads
-  // behind it of rows `first_row` and every kRowThreads behind it.
+  // Each copying thread copies part of a tile: in page `page`, the words `first_word` and every kWordThreads after it
+  // of the rows `first_row` and every kRowThreads after it.
   static constexpr int kPageThreads = kGroupThreads / kPages;
   static constexpr int kWordThreads = kWords % 16 == 0 ? 16 : kWords % 8 == 0 ? 8 : 4;
   static constexpr int kRowThreads = kPageThreads / kWordThreads;
   static_assert(kWords % kWordThreads == 0 && kPageThreads % kWordThreads == 0 && kPageEntries % kRowThreads == 0);
 
-  // Starts the copy of this thread's part of a tile. What is not one of the head's entries, which begin `first_slot`
-  // slots behind the tile's first, and numbers beyond `dim` become zeros.
+  // Starts the copy of this thread's part of a tile. Slots outside the head's entries, which begin `first_slot` slots
+  // after the tile's first, and numbers beyond `dim` become zeros.
   WINNOW_DEVICE static void copy_tile(std::uint32_t to, const std::byte* rows, int dim, std::int32_t first_slot,
                                       std::int32_t n_entries) {
     const int thread = simt::thread() % kGroupThreads;
     const int page = thread / kPageThreads;
     const int first_row = thread % kPageThreads / kWordThreads, first_word = thread % kWordThreads;
     to += page * kPageEntries * warpgroup::kRowBytes + warpgroup::word_offset(first_row, first_word, kTileBlockBytes);
-    // The bits of rows and words that this loop adds are not among those of the first, so that they change the place
-    // in the row by themselves.
+    // The row and word bits that this loop adds are disjoint from those of the first row and word, so they change the
+    // place within the row independently.
     const auto place = [&](int row, int word) {
       return (to ^ static_cast<std::uint32_t>(((word ^ row) & 7) << 4)) +
              static_cast<std::uint32_t>((word >> 3) * kTileBlockBytes + row * warpgroup::kRowBytes);
@@ -157,7 +157,7 @@ struct Sm90CausalBlocks {
     warpgroup::wait_for_all_copies();
   }
 
-  // Converts the warpgroup's rows of q and stores them, with zeros for those that are not there.
+  // Converts the warpgroup's rows of q and stores them, with zeros for missing rows.
   WINNOW_DEVICE static void store_queries(const CausalAttention& p, int head, int first_row, std::byte* to) {
     for (int i = simt::thread() % kGroupThreads; i < kGroupRows * kWords; i += kGroupThreads) {
       const int row = i / kWords, word = i % kWords;
@@ -198,8 +198,8 @@ struct Sm90CausalBlocks {
     for (float& score : scores) score = cap - 2.0F * cap * reciprocal(1.0F + simt::exp2(score * unit));
   }
 
-  // Hides the scores of a tile that rows do not see. Slots count from the tile's first.
-  //   row_end: the end of what the warp's first row sees; each next row sees one slot more
+  // Masks the scores of slots that a row does not see. Slots count from the tile's first.
+  //   row_end: the end of the slots that the warp's first row sees; each next row sees one slot more
   WINNOW_DEVICE static void hide_scores(std::int32_t first_slot, std::int32_t row_end, std::int32_t window,
                                         Scores& scores) {
     const std::int32_t first = first_slot - fragment_column(0);
@@ -216,8 +216,8 @@ struct Sm90CausalBlocks {
     }
   }
 
-  // Turns scores into weights relative to the rows' greatest scores so far (times `unit`), to which it scales the sums;
-  // `corrections` are for the outputs.
+  // Turns scores into weights relative to the rows' maximum scores so far (times `unit`), and rescales the sums to
+  // these maxima; `corrections` are the factors for the outputs.
   WINNOW_DEVICE static void weigh_scores(float unit, Scores& scores, RowNumbers& greatest, RowNumbers& sums,
                                          RowNumbers& corrections) {
     WINNOW_UNROLL
@@ -260,7 +260,7 @@ struct Sm90CausalBlocks {
     }
   }
 
-  // Most tiles do not raise the greatest score of any row.
+  // Rescales the outputs. Most tiles do not raise the maximum score of any row.
   WINNOW_DEVICE static void correct_outputs(const RowNumbers& corrections, Outputs& outputs) {
     if (__all_sync(0xFFFFFFFFU, corrections[0] == 1.0F && corrections[1] == 1.0F)) return;
     WINNOW_UNROLL
@@ -270,7 +270,7 @@ struct Sm90CausalBlocks {
     }
   }
 
-  // Writes a warp's rows, those of them that are there.
+  // Writes a warp's rows, except missing ones.
   WINNOW_DEVICE static void store_outputs(const CausalAttention& p, int head, int row, const RowNumbers& greatest,
                                           const RowNumbers& sums, const Outputs& outputs) {
     const float sink = p.layer.sink_logits != nullptr ? p.layer.sink_logits[head] * kLog2E : kHiddenScore;
@@ -302,14 +302,14 @@ struct Sm90CausalBlocks {
     }
   }
 
-  // What a warpgroup does whose rows begin with first_row: its number among those that compute is `group`.
+  // Computes the rows of one warpgroup, number `group` among those that compute.
   WINNOW_DEVICE static void attend(const CausalAttention& p, const Range& range, int group, std::byte* shared,
                                    std::uint32_t queries_at, std::uint32_t keys_at, std::uint32_t values_at,
                                    Barriers barriers) {
     const std::int32_t window = p.layer.sliding_window;
     const int group_row = range.first_row + group * kGroupRows;
     const int warp_row = group_row + simt::warp() % 4 * 16;
-    // The end of what this warp's first row sees; of nothing if it has none.
+    // The end of the slots that this warp's first row sees; lower than all slots if the warp has no row.
     const std::int32_t row_end =
         warp_row > range.last_row ? -kFarSlots / 2 : slots_of(range.table).last - p.n_rows + 1 + warp_row;
 
@@ -352,7 +352,7 @@ struct Sm90CausalBlocks {
       }
       weigh_scores(unit, scores, greatest, sums, corrections);
     };
-    // Turns are barriers, of the threads of the group whose turn it is and of the one before it.
+    // A turn is a barrier for the threads of the group whose turn it is and of the group before it.
     const auto turn = [&](int of) { return 1 + kGroups + of; };
     const bool is_last_group = group == kGroups - 1;
 
@@ -384,7 +384,7 @@ struct Sm90CausalBlocks {
         warpgroup::see_sums(scores);
         release(barriers.keys_read(stage));
         weigh(tile);
-        // This wait comes early for what it is, but keeps the compiler from moving the softmax behind the next one.
+        // This wait comes earlier than necessary, but keeps the compiler from moving the softmax after the next one.
         if (tile + 1 < range.n_tiles) wait_for(barriers.keys_came((tile + 1) % kStages), tile + 1);
         warpgroup::wait_for_products<0>();
         see_outputs(outputs);
@@ -402,7 +402,7 @@ struct Sm90CausalBlocks {
     store_outputs(p, range.head, warp_row, greatest, sums, outputs);
   }
 
-  // Blocks take heads and rows as those of CausalBlocks do.
+  // Assigns heads and rows to blocks as CausalBlocks does.
   WINNOW_DEVICE static void run(const CausalAttention& p, std::uint64_t (&barrier_memory)[kBarriers]) {
     // Blocks of matrices begin at addresses that are multiples of kBlockAlignment.
     const std::uint32_t given = warpgroup::shared_address(simt::shared());
@@ -421,7 +421,7 @@ struct Sm90CausalBlocks {
     }
     simt::barrier();
     const Range range = range_of_block(p);
-    const int group = simt::shuffle(simt::warp() / 4, 0);  // one number for all lanes, as the compiler sees
+    const int group = simt::shuffle(simt::warp() / 4, 0);  // uniform over the lanes, which the compiler can see
     if (group == 0) {
       warpgroup::give_registers<kCopyRegisters>();
       copy_tiles(p, range, keys, values, barriers);
@@ -453,8 +453,8 @@ void queue_sm90_causal_blocks(simt::Queue& queue, const CausalAttention& plan) {
                causal_attention_sm90_kernel<Format, kDim, kGroups, kEntries, kTurns>, plan);
 }
 
-// Returns whether the calling thread's device can run these kernels and this program has the code for it, unless the
-// environment's WINNOW_CUDA_KERNELS is "mma": the kernels that all devices have.
+// Returns whether the calling thread's device can run these kernels and this program has code for it. Returns false if
+// the environment variable WINNOW_CUDA_KERNELS is "mma", which selects the kernels for all devices.
 inline bool has_sm90_causal_attention() {
   static const bool is_off = [] {
     const char* kernels = std::getenv("WINNOW_CUDA_KERNELS");
@@ -494,8 +494,8 @@ bool queue_sm90_causal_of_type(simt::Queue& queue, const CausalAttention& plan) 
   return true;
 }
 
-// Queues causal attention as queue_causal_attention does if the device is one of these and they have such a kernel;
-// otherwise it returns false.
+// Queues causal attention like queue_causal_attention. Returns false, without queueing it, if the device cannot run
+// these kernels or none has the plan's dimensions.
 inline bool queue_sm90_causal_attention(simt::Queue& queue, const CausalAttention& plan) {
   if (queue.error != cudaSuccess || plan.n_rows <= 0 || !has_sm90_causal_attention()) return false;
   return plan.layer.key_type == EntryType::kBF16 ? queue_sm90_causal_of_type<BF16Format>(queue, plan)

@@ -1,6 +1,6 @@
-// Attention weights of many rows, whose log-sum-exps are known, folded into columns (kernels/statistics'
-// fold_columns): their sums, or the greatest. A warp keeps 32 keys in registers, and the rows' queries pass by in
-// shared memory, in 16-bit terms that a kernel before has made of them.
+// Folds the attention weights of many rows, whose log-sum-exps are known, into columns (kernels/statistics'
+// fold_columns): their sums or their maxima. A warp keeps 32 keys in registers, and the rows' queries pass through
+// shared memory, in 16-bit terms that a preceding kernel has made of them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 namespace winnow::device {
 
 inline constexpr int kFoldThreads = 128;
-inline constexpr int kFoldTiles = 2;  // of keys in a block
+inline constexpr int kFoldTiles = 2;  // tiles of keys in a block
 
-// How many numbers stand for a query's: float16 is as exact as attention is, bfloat16 is not.
+// The number of 16-bit terms for each number of a query: one float16 is as exact as attention is, one bfloat16 is not.
 template <class Format>
 inline constexpr int kFoldTerms = 1;
 template <>
@@ -25,8 +25,8 @@ WINNOW_DEVICE std::int64_t padded_rows(int n_rows) {
   return static_cast<std::int64_t>(n_rows + kFoldStrip - 1) / kFoldStrip * kFoldStrip;
 }
 
-// Where the terms of a head's queries [kFoldTerms][n_padded][kDim] and its rows' log-sum-exps [n_padded] lie in the
-// workspace.
+// The places in the workspace of the terms of a head's queries [kFoldTerms][n_padded][kDim] and of its rows'
+// log-sum-exps [n_padded].
 struct FoldRows {
   std::byte* terms;
   float* sums;
@@ -39,8 +39,8 @@ WINNOW_DEVICE FoldRows fold_rows(const ColumnFolds& p, int head) {
   return {p.workspace + head * bytes, sums + head * n_padded};
 }
 
-// Block (x, y) makes the terms of the queries of kFoldStrip rows of head y. Rows that are not there become zeros, and
-// their sums infinite, so that they weigh nothing.
+// Block (x, y) makes the terms of the queries of kFoldStrip rows of head y. Missing rows become zeros with infinite
+// sums, so that their weights are 0.
 template <class Format, int kDim>
 WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, 4) fold_rows_kernel(ColumnFolds p) {
   constexpr int kWords = kDim / 8;
@@ -127,7 +127,8 @@ WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
   }
   simt::barrier();
 
-  const std::int32_t first_column = first_tile * kTileEntries - table.first_slot;  // of the block; may be negative
+  const std::int32_t first_column = first_tile * kTileEntries - table.first_slot;  // the block's first column; may be
+                                                                                   // negative
   const std::int32_t own_column = first_column + simt::warp() * 32;
   // Row r sees the entries before end_of_first + r.
   const std::int32_t end_of_first = p.sees_all ? table.n_entries : table.n_entries - p.n_later - p.n_rows + 1;
@@ -144,7 +145,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
   if (strip < n_strips) copy_fold_strip<Format, kDim>(rows.terms, n_padded, strip * kFoldStrip, shared);
   for (int buffer = 0; strip < n_strips; ++strip, buffer = 1 - buffer) {
     simt::wait_copies<0>();
-    simt::barrier();  // the other strip can be overwritten, too
+    simt::barrier();  // after it, the other strip can be overwritten, too
     if (strip + 1 < n_strips) {
       copy_fold_strip<Format, kDim>(rows.terms, n_padded, (strip + 1) * kFoldStrip,
                                     shared + (1 - buffer) * kStripBytes);
@@ -239,7 +240,7 @@ void queue_column_folds_of_type(simt::Queue& queue, const ColumnFolds& plan) {
   }
 }
 
-// Queues the folds, of keys in f16 or bf16. q is 16-byte aligned.
+// Queues the folds. Keys are f16 or bf16, and q is 16-byte aligned.
 inline void queue_column_folds(simt::Queue& queue, const ColumnFolds& plan) {
   if (plan.n_most <= 0 || plan.n_rows <= 0) return;
   const bool is_bf16 = plan.layer.key_type == EntryType::kBF16;

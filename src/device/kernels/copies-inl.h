@@ -1,5 +1,5 @@
-// Many copies within the device's memory at once, of rows, runs of them or whole pages. No target may be among the
-// sources: who moves entries within their pages copies to a block of its own first.
+// Many copies within the device's memory at once: of rows, runs of rows or whole pages. No target may overlap a source:
+// callers that move entries within their pages copy them to a separate block first.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Tiles of stored rows in shared memory, and how matrix instructions read them. A tile is the keys or values of 64
-// slots, whole pages whatever the head's first slot is, so that a head's tiles do not depend on who asks for them.
+// slots. It consists of whole pages, whatever the head's first slot is, so that all kernels see the same tiles of a
+// head.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,11 @@ inline constexpr int kTileEntries = 64;
 inline constexpr int kTilePages = kTileEntries / kPageEntries;
 static_assert(kTileEntries % kPageEntries == 0);
 
-// The two types of stored numbers whose rows matrix instructions take as they are.
+// The two types of stored numbers that matrix instructions can read directly.
 struct F16Format {
-  // Numbers that the type cannot hold become its largest.
+  // The largest number of the type, to which larger ones are clamped.
   static constexpr float kLargest = 65504.0F;
-  // How many numbers of the type, each the rest of the one before, make a float32 but for rounding.
+  // The number of terms of the type, each the remainder of the previous one, that represent a float32 up to rounding.
   static constexpr int kTerms = 2;
   WINNOW_DEVICE static std::uint32_t pack(float low, float high) { return simt::pack_f16(low, high); }
   WINNOW_DEVICE static float low(std::uint32_t two) { return simt::low_f16(two); }
@@ -60,26 +61,26 @@ WINNOW_DEVICE SlotRange slots_of(const HeadTable& table) {
   return {table.first_slot, table.first_slot + table.n_entries};
 }
 
-// The page of a tile whose rows this thread copies: the threads of a block share its pages out.
+// Returns the page of a tile whose rows this thread copies: the threads of a block are divided among the tile's pages.
 template <int kThreads>
 WINNOW_DEVICE int page_of_thread() {
   return simt::thread() / (kThreads / kTilePages);
 }
 
-// Returns the number of that page; of the head's last one in its place if it is beyond.
+// Returns the number of that page in the head, or of the head's last page if it is beyond.
 template <int kThreads>
 WINNOW_DEVICE int page_in_tile(const HeadTable& table, std::int32_t tile) {
   const int last = (table.first_slot + table.n_entries - 1) / kPageEntries;
   return simt::min(tile * kTilePages + page_of_thread<kThreads>(), last);
 }
 
-// Starts the copy of this thread's part of a tile, of rows of the page that page_in_tile returns. What is not one of
-// the head's entries, which begin `first_slot` slots behind the tile's first, and numbers beyond `dim` become zeros.
+// Starts the copy of this thread's part of a tile, whose rows are on the page that page_in_tile returns. Slots outside
+// the head's entries, which begin `first_slot` slots after the tile's first, and numbers beyond `dim` become zeros.
 template <int kDim, int kThreads>
 WINNOW_DEVICE void copy_tile(std::byte* tile, const std::byte* rows, int dim, std::int32_t first_slot,
                              std::int32_t n_entries) {
   using Tile = RowTile<kDim>;
-  // Neighbouring threads copy neighbouring words of a row, as many as divide it.
+  // Neighbouring threads copy neighbouring words of a row: a number of words that divides the row.
   constexpr int kWordThreads = Tile::kWords % 16 == 0 ? 16 : Tile::kWords % 8 == 0 ? 8 : Tile::kWords % 4 == 0 ? 4 : 2;
   constexpr int kRowThreads = kThreads / kTilePages / kWordThreads;
   static_assert(kThreads % kTilePages == 0 && kPageEntries % kRowThreads == 0);
@@ -101,10 +102,10 @@ WINNOW_DEVICE void copy_tile(std::byte* tile, const std::byte* rows, int dim, st
   }
 }
 
-// Addresses of a lane for the instructions that load four matrices of 8 x 8 numbers, relative to the first row and
-// number. Left factor: 16 rows x 16 numbers. Right factor from rows of keys: 16 entries x 16 numbers, which are columns
-// [0, 8) in words 0 and 1 and columns [8, 16) in words 2 and 3. Right factor from rows of values, transposed: 16
-// entries x 16 numbers, likewise.
+// Return a lane's address for the instructions that load four matrices of 8 x 8 numbers, relative to the first row and
+// number. Left factor: 16 rows x 16 numbers. Right factor from rows of keys: 16 entries x 16 numbers, with columns [0,
+// 8) in words 0 and 1 and columns [8, 16) in words 2 and 3. Right factor from rows of values, transposed: 16 entries x
+// 16 numbers, in the same words.
 template <int kDim>
 WINNOW_DEVICE int left_lane_offset() {
   return (simt::lane() & 15) * RowTile<kDim>::kPitch + (simt::lane() >> 4) * 16;
@@ -122,12 +123,12 @@ inline constexpr float kLog2E = 1.44269504088896341F;
 inline constexpr float kLn2 = 0.693147180559945309F;
 inline constexpr float kHiddenScore = -__builtin_huge_valf();
 
-// The result of a matrix instruction: lane l has columns l % 4 * 2 and the next of rows l / 4 (numbers 0 and 1) and
-// l / 4 + 8 (numbers 2 and 3).
+// Return the row and column of one of a lane's four numbers in the result of a matrix instruction: lane l has columns l
+// % 4 * 2 and the next of rows l / 4 (numbers 0 and 1) and l / 4 + 8 (numbers 2 and 3).
 WINNOW_DEVICE int fragment_row(int number) { return (simt::lane() >> 2) + (number >> 1) * 8; }
 WINNOW_DEVICE int fragment_column(int number) { return (simt::lane() & 3) * 2 + (number & 1); }
 
-// Two or four numbers, or eight of 16 bits, that are loaded or stored at once.
+// Two or four numbers, or eight 16-bit numbers, that are loaded or stored at once.
 struct alignas(8) TwoFloats {
   float x[2];
 };
@@ -138,7 +139,7 @@ struct alignas(16) FourWords {
   std::uint32_t x[4];
 };
 
-// 1 / x, without a slow path for numbers whose reciprocal is not normal; 0 for infinity.
+// Returns 1 / x, without a slow path for numbers whose reciprocal is not normal; 0 for infinity.
 WINNOW_DEVICE float reciprocal(float x) {
 #ifdef __CUDA_ARCH__
   return __fdividef(1.0F, x);

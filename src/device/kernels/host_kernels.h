@@ -1,4 +1,4 @@
-// The device kernels as this machine's processor runs them, for tests.
+// The device kernels compiled for this machine's processor, for tests.
 #pragma once
 
 #include "device/kernel_plans.h"
@@ -6,7 +6,7 @@
 
 namespace winnow::device::fibers {
 
-// Runs a kernel before it returns.
+// Runs a kernel and waits for it.
 void run(simt::Queue& queue, const KernelPlan& plan);
 
 }  // namespace winnow::device::fibers

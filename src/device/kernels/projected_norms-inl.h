@@ -1,5 +1,5 @@
-// CriticalKV's value term (arXiv 2502.03805, section 4): the L1 norm of each value behind the output projection. A warp
-// keeps 32 values in registers, and the slices of W_O of the values' query heads pass by in shared memory.
+// CriticalKV's value term (arXiv 2502.03805, section 4): the L1 norm of each value after the output projection. A warp
+// keeps 32 values in registers, and the slices of W_O for the values' query heads pass through shared memory.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 namespace winnow::device {
 
 inline constexpr int kProjectionThreads = 128;
-inline constexpr int kProjectionTiles = 2;  // of values in a block
+inline constexpr int kProjectionTiles = 2;  // tiles of values in a block
 
-// Two numbers of bfloat16 in a format.
+// Converts two bfloat16 numbers to a format.
 template <class Format>
 WINNOW_DEVICE std::uint32_t weights_from_bf16(std::uint32_t two) {
   return Format::pack(clamped(simt::low_bf16(two), Format::kLargest), clamped(simt::high_bf16(two), Format::kLargest));
@@ -24,7 +24,7 @@ WINNOW_DEVICE std::uint32_t weights_from_bf16<BF16Format>(std::uint32_t two) {
   return two;
 }
 
-// Starts the copy of 64 rows of W_O, those of tile `index` of the n_tiles of every query head of the group.
+// Starts the copy of 64 rows of W_O: tile `index` of the n_tiles tiles of each query head of the group.
 template <int kDim>
 WINNOW_DEVICE void copy_projection(const ProjectedNorms& p, int first_head, int index, int n_tiles, std::byte* to) {
   using Tile = RowTile<kDim>;
@@ -53,7 +53,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kProjectionThreads, kDim == 64    ? 4
   const int first_tile = simt::block_x() * kProjectionTiles;
   if (table.n_entries <= 0 || first_tile * kTileEntries >= table.first_slot + table.n_entries) return;
 
-  std::byte* const tiles = simt::shared();  // first of values, then of W_O
+  std::byte* const tiles = simt::shared();  // tiles of values, later of W_O
   WINNOW_UNROLL
   for (int t = 0; t < kProjectionTiles; ++t) {
     const PageRows page = table.pages[page_in_tile<kProjectionThreads>(table, first_tile + t)];
@@ -80,7 +80,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kProjectionThreads, kDim == 64    ? 4
   float sums[2][2] = {};  // of rows fragment_row(i) of each half
   for (int index = 0; index < n; ++index) {
     simt::wait_copies<0>();
-    simt::barrier();  // the other tile can be overwritten, too
+    simt::barrier();  // after it, the other tile can be overwritten, too
     if (index + 1 < n) {
       copy_projection<kDim>(p, kv_head * n_group, index + 1, n_tiles, tiles + (index + 1) % 2 * Tile::kBytes);
     }
@@ -148,7 +148,7 @@ void queue_projected_norms_of_type(simt::Queue& queue, const ProjectedNorms& pla
   }
 }
 
-// Queues the norms of values in f16 or bf16.
+// Queues the norms. Values are f16 or bf16.
 inline void queue_projected_norms(simt::Queue& queue, const ProjectedNorms& plan) {
   if (plan.n_most <= 0) return;
   if (plan.layer.value_type == EntryType::kBF16) {

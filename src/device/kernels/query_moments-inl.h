@@ -1,5 +1,5 @@
-// Moments of queries before rotation, and what keys expect of queries with such moments (expected-attention): small
-// products in float32, without tensor cores.
+// Moments of queries before rotation, and keys' expected scores for queries with such moments (expected-attention):
+// small products in float32, without tensor cores.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace winnow::device {
 
 inline constexpr int kMomentThreads = 256;  // each has 4 x 4 numbers of a tile of 64 x 64
 inline constexpr int kMomentTile = 64;
-inline constexpr int kMomentRows = 32;  // whose products are added up in float32
+inline constexpr int kMomentRows = 32;  // rows whose products are summed in float32
 
-// to[4][4] += left' right, of rows [n_rows] of 64 numbers in shared memory each.
+// Computes to[4][4] += left' right, for rows [n_rows] of 64 numbers each in shared memory.
 template <int kLeftPitch>
 WINNOW_DEVICE void add_outer_products(const float* left, const float* right, int n_rows, float (&to)[4][4]) {
   for (int row = 0; row < n_rows; ++row) {
@@ -30,7 +30,7 @@ WINNOW_DEVICE void add_outer_products(const float* left, const float* right, int
   }
 }
 
-// Loads numbers [column, column + 64) of rows [0, kMomentRows), `pitch` numbers apart; zeros for what is not there.
+// Loads numbers [column, column + 64) of rows [0, kMomentRows), `pitch` numbers apart; missing numbers become zeros.
 WINNOW_DEVICE void load_moment_rows(const float* from, std::int64_t pitch, int n_rows, int column, int n_columns,
                                     float* to) {
   constexpr int kWords = kMomentTile / 4;
@@ -91,7 +91,8 @@ inline void queue_query_moments(simt::Queue& queue, const QueryMoments& plan) {
                2 * kMomentRows * kMomentTile * sizeof(float), query_moments_kernel<QueryMoments>, plan);
 }
 
-inline constexpr int kExpectedPitch = kMomentTile + 4;  // of a number of 64 keys in shared memory
+inline constexpr int kExpectedPitch = kMomentTile + 4;  // floats from one number of 64 keys to the next, in shared
+                                                        // memory
 
 // Block (x, y) takes 64 entries that query head y sees.
 template <class Format>
@@ -123,7 +124,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kMomentThreads, 2) expected_scores_kernel(Expe
   const float half_square = 0.5F * p.layer.scale * p.layer.scale;
   float scores[4] = {};
   for (int second = 0; second < dim; second += kMomentTile) {
-    float products[4][4] = {};  // of the entries' keys with four columns of the covariance
+    float products[4][4] = {};  // products of the entries' keys with four columns of the covariance
     for (int row = 0; row < dim; row += kMomentRows) {
       simt::barrier();
       load_moment_rows(covariance + static_cast<std::int64_t>(row) * dim, dim, dim - row, second, dim, matrix);
@@ -152,7 +153,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kMomentThreads, 2) expected_scores_kernel(Expe
   }
 }
 
-// Queues the scores, of keys in f16 or bf16. The covariances are 16-byte aligned.
+// Queues the scores. Keys are f16 or bf16, and the covariances are 16-byte aligned.
 inline void queue_expected_scores(simt::Queue& queue, const ExpectedScores& plan) {
   if (plan.n_most <= 0) return;
   const int padded = (plan.layer.key_dim + kMomentTile - 1) / kMomentTile * kMomentTile;

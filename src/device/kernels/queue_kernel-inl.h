@@ -1,4 +1,4 @@
-// Which kernel carries out which plan, for the processor's fibers and for GPUs alike.
+// Maps each plan to its kernel, for the processor's fibers and for GPUs alike.
 #pragma once
 
 #include <variant>

@@ -1,5 +1,5 @@
-// Norms of stored rows: eight lanes share a row, and a warp reads four rows, each once. Lengths of long rows: a warp
-// has one.
+// Norms of stored rows: eight lanes share a row, so a warp reads four rows at a time, each once. Lengths of long rows:
+// each warp takes one row.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ void queue_norms_of_types(simt::Queue& queue, const RowNorms& plan) {
   simt::launch(queue, grid, kNormThreads, 0, row_norms_kernel<KeyFormat, ValueFormat>, plan);
 }
 
-// Queues the norms, those whose pointers are not null.
+// Queues the norms whose pointers are not null.
 inline void queue_row_norms(simt::Queue& queue, const RowNorms& plan) {
   if (plan.n_most <= 0) return;
   const bool has_bf16_keys = plan.layer.key_type == EntryType::kBF16;

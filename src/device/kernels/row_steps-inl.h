@@ -1,4 +1,5 @@
-// The steps between a layer's products, for a step's few rows: norms, gates, and rows to 8 bits.
+// The kernels between a layer's products in a decoding step, for its few rows: norms, gates, and quantisation of rows
+// to 8 bits.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 namespace winnow::device {
 namespace row_steps {
 
-inline constexpr int kBlock = 32;  // numbers that share a scale, of eight neighbouring lanes
+inline constexpr int kBlock = 32;  // numbers that share a scale, held by eight neighbouring lanes
 
 struct Four {
   float x[4];
@@ -29,8 +30,8 @@ WINNOW_DEVICE void store_four(float* to, const Four& four) {
       to, {{simt::bits_of(four.x[0]), simt::bits_of(four.x[1]), simt::bits_of(four.x[2]), simt::bits_of(four.x[3])}});
 }
 
-// Stores four numbers at `at` (of all rows) in 8 bits, with the lanes of the others of their block. All lanes of a warp
-// call it; those without numbers store nothing.
+// Quantises four numbers to 8 bits and stores them at `at` (an index over all rows), together with the lanes that hold
+// the rest of the block. All lanes of a warp call it; those without numbers store none.
 WINNOW_DEVICE void store_eight_bits(const EightBitRows& rows, std::size_t at, const Four& four, bool has_numbers) {
   float most = 0;
   WINNOW_UNROLL
@@ -101,7 +102,7 @@ inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedRows plan) {
 inline constexpr int kNormThreads = 1024;
 inline constexpr int kNormWarps = kNormThreads / 32;
 
-// A block per row, whose numbers stay in registers: kFours times four of a thread.
+// A block takes one row, whose numbers stay in registers: kFours times four per thread.
 template <int kFours>
 WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 1) norm(RmsNormRows plan) {
   float* sums = reinterpret_cast<float*>(simt::shared());  // [kNormWarps]

@@ -1,4 +1,4 @@
-// Rows of 16-bit numbers in pages, as kernels reach them.
+// Kernels' access to rows of 16-bit numbers in pages.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace winnow::device {
 
-inline constexpr int kPageSlots = 32;  // kPageEntries, in whose header device code has no place
+inline constexpr int kPageSlots = 32;  // kPageEntries, whose header device code cannot include
 
 WINNOW_DEVICE HeadTable load_head(const HeadTable* heads, int i) {
   static_assert(sizeof(HeadTable) == sizeof(simt::Words4));
@@ -24,8 +24,8 @@ WINNOW_DEVICE PageRows load_page(const PageRows* pages, int i) {
   return {simt::pointer_of<std::byte>(words.x[0], words.x[1]), simt::pointer_of<std::byte>(words.x[2], words.x[3])};
 }
 
-// Numbers beyond float16's range become its largest, since an infinity in the cache would turn every later output into
-// NaN. NaN stays NaN.
+// Clamps a number to float16's range, since an infinity in the cache would turn every later output into NaN. NaN stays
+// NaN.
 WINNOW_DEVICE float in_f16_range(float x) {
   constexpr float kLargest = 65504.0F;
   return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;

@@ -6,12 +6,13 @@
 //
 // Fragments of mma_*: lane l has, with r = l / 4 and c = 2 * (l % 4), two 16-bit numbers in each word, the lower column
 // (of A) or row (of B) in the low half:
-//   A [16][16]: a[0] = A[r][c, c + 1], a[1] = A[r + 8][c, c + 1], a[2] = A[r][c + 8, c + 9], a[3] = A[r + 8][c + 8, c +
-//   9] B [16][8]:  b[0] = B[c, c + 1][r], b[1] = B[c + 8, c + 9][r] D [16][8]:  d[0, 1] = D[r][c, c + 1], d[2, 3] = D[r
-//   + 8][c, c + 1]
+//   A [16][16]: a[0] = A[r][c, c + 1], a[1] = A[r + 8][c, c + 1],
+//               a[2] = A[r][c + 8, c + 9], a[3] = A[r + 8][c + 8, c + 9]
+//   B [16][8]:  b[0] = B[c, c + 1][r], b[1] = B[c + 8, c + 9][r]
+//   D [16][8]:  d[0, 1] = D[r][c, c + 1], d[2, 3] = D[r + 8][c, c + 1]
 // load_matrix: lanes 8 i to 8 i + 7 pass the addresses of the eight rows (of eight 16-bit numbers, 16-byte aligned, in
-// shared memory) of matrix i; r[i] is then M_i[r][c, c + 1], or M_i[c, c + 1][r] if transposed. transpose_matrix makes
-// M[c, c + 1][r] of M[r][c, c + 1] without memory.
+// shared memory) of matrix i; r[i] is then M_i[r][c, c + 1], or M_i[c, c + 1][r] if transposed. transpose_matrix turns
+// M[r][c, c + 1] into M[c, c + 1][r] without memory.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@
 #include <cuda_runtime.h>
 
 #define WINNOW_KERNEL __global__
-// The threads of a block, and the blocks that a multiprocessor shall have room for.
+// Gives the threads of a block, and the number of blocks that a multiprocessor must have room for.
 #define WINNOW_THREADS(n_threads, n_blocks) __launch_bounds__(n_threads, n_blocks)
 #define WINNOW_DEVICE __device__ __forceinline__
 #define WINNOW_UNROLL _Pragma("unroll")
@@ -43,17 +44,18 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Where kernels are queued. The first error stays, for whoever waits for the queue.
+// A queue of kernels. It keeps its first error, which a caller that waits for the queue reports.
 struct Queue {
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaSuccess;
-  // Kernels that call wait_for_previous are queued with launch_overlapping: whether they begin early. It takes a device
-  // of compute capability 9.0.
+  // True if kernels that launch_overlapping queues begin before the previous one has ended; they call
+  // wait_for_previous. It requires a device of compute capability 9.0.
   bool overlaps = false;
 };
 
 WINNOW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
-// thread(), read anew: what a loop computes of it is not kept in registers from turn to turn.
+// Returns thread(), read anew, so that values that a loop computes from it are not kept in registers between
+// iterations.
 WINNOW_DEVICE int thread_anew() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
@@ -69,7 +71,7 @@ WINNOW_DEVICE int grid_y() { return static_cast<int>(gridDim.y); }
 WINNOW_DEVICE int grid_z() { return static_cast<int>(gridDim.z); }
 WINNOW_DEVICE int n_threads() { return static_cast<int>(blockDim.x); }
 
-// The block's dynamic shared memory, 128-byte aligned.
+// Returns the block's dynamic shared memory, 128-byte aligned.
 WINNOW_DEVICE std::byte* shared() {
   extern __shared__ __align__(128) std::byte simt_shared_memory[];
   return simt_shared_memory;
@@ -78,7 +80,7 @@ WINNOW_DEVICE std::byte* shared() {
 WINNOW_DEVICE void barrier() { __syncthreads(); }
 WINNOW_DEVICE void warp_barrier() { __syncwarp(); }
 
-// Returns the value of a lane. Values are numbers of 32 or 64 bits.
+// Returns the value of another lane. Values are numbers of 32 or 64 bits.
 template <class T>
 WINNOW_DEVICE T shuffle(T value, int from_lane) {
   return __shfl_sync(0xFFFFFFFFU, value, from_lane);
@@ -88,7 +90,7 @@ WINNOW_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xFFFFFFFFU, value, mask);
 }
 
-// d += a b.
+// Computes d += a b.
 WINNOW_DEVICE void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
@@ -123,40 +125,40 @@ WINNOW_DEVICE std::uint32_t transpose_matrix(std::uint32_t word) {
   return result;
 }
 
-// An address in shared memory as its instructions take it, to which bytes can be added.
+// An address in shared memory, in the form that its instructions take; bytes can be added to it.
 using SharedAddress = std::uint32_t;
 WINNOW_DEVICE SharedAddress shared_address(const std::byte* pointer) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies 16 aligned bytes to shared memory behind the thread's back. They are there for the thread after wait_copies,
-// for the others after a barrier that follows it.
+// Copies 16 aligned bytes to shared memory asynchronously. The thread sees them after wait_copies, other threads after
+// a barrier that follows it.
 WINNOW_DEVICE void copy_async_16(void* shared_address, const void* global) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(__cvta_generic_to_global(global))
                : "memory");
 }
-// Writes zeros, without reading `global`, unless `reads`.
+// Copies 16 bytes if `reads`; else writes zeros without reading `global`.
 WINNOW_DEVICE void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(__cvta_generic_to_global(global)),
                "r"(reads ? 16 : 0)
                : "memory");
 }
-// The same to an address that is known as one of shared memory. (A hint that the bytes leave the second-level cache
+// Copies 16 bytes to a known address of shared memory. (A hint that the bytes should leave the second-level cache
 // first, L2::cache_hint with a policy of evict_first, is an illegal instruction on an H100.)
 WINNOW_DEVICE void copy_async_16_at(SharedAddress to, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(__cvta_generic_to_global(global))
                : "memory");
 }
 WINNOW_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-// Waits until at most the last n committed groups of the thread are under way.
+// Waits until at most the last n groups that the thread committed are still in flight.
 template <int n>
 WINNOW_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(n) : "memory");
 }
 
-// Loads and stores 16 aligned bytes of the device's memory.
+// Load and store 16 aligned bytes of the device's memory.
 WINNOW_DEVICE Words4 load_16(const void* from) {
   __builtin_assume(__isGlobal(from));
   const uint4 words = *static_cast<const uint4*>(from);
@@ -167,7 +169,7 @@ WINNOW_DEVICE void store_16(void* to, const Words4& words) {
   *static_cast<uint4*>(to) = make_uint4(words.x[0], words.x[1], words.x[2], words.x[3]);
 }
 
-// Loads 16 aligned bytes of shared memory, each time that it is called: no register holds them for longer.
+// Loads 16 aligned bytes of shared memory at every call: compilers do not keep them in registers between calls.
 WINNOW_DEVICE Words4 load_shared_16(const void* from) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
   Words4 words;
@@ -204,18 +206,19 @@ WINNOW_DEVICE T load_shared(SharedAddress from) {
   }
   return value;
 }
-// Returns the number, of which compilers then know nothing: they keep it in a register.
+// Returns x unchanged. Compilers cannot see that, and keep it in a register.
 WINNOW_DEVICE std::uint32_t kept(std::uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
 }
-// Two of the words as the address that they are.
+// Returns the address that two words make up.
 template <class T>
 WINNOW_DEVICE T* pointer_of(std::uint32_t low, std::uint32_t high) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
 }
 
-// Two numbers in a word, rounded to nearest, ties to even. Numbers beyond float16's range become infinite.
+// Return two numbers packed in a word, rounded to nearest, ties to even. Numbers beyond float16's range become
+// infinite.
 WINNOW_DEVICE std::uint32_t pack_f16(float low, float high) {
   std::uint32_t word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
@@ -235,7 +238,7 @@ WINNOW_DEVICE float high_f16(std::uint32_t word) {
 WINNOW_DEVICE float low_bf16(std::uint32_t word) { return __uint_as_float(word << 16U); }
 WINNOW_DEVICE float high_bf16(std::uint32_t word) { return __uint_as_float(word & 0xFFFF0000U); }
 
-// Byte i of the result is the byte of b:a (a has bytes 0 to 3) that bits 4 i to 4 i + 2 of the selector name.
+// Returns a word whose byte i is the byte of b:a (a has bytes 0 to 3) that bits 4 i to 4 i + 2 of the selector name.
 WINNOW_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
@@ -243,7 +246,7 @@ WINNOW_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std:
 WINNOW_DEVICE std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
 }
-// The same for bytes of a without a sign.
+// Returns c + the products of four pairs of bytes, where those of a are unsigned and those of b signed.
 WINNOW_DEVICE std::int32_t dot_unsigned_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
   std::int32_t sum;
   asm("dp4a.u32.s32 %0, %1, %2, %3;\n" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
@@ -252,7 +255,7 @@ WINNOW_DEVICE std::int32_t dot_unsigned_bytes(std::uint32_t a, std::uint32_t b, 
 WINNOW_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
 WINNOW_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
 
-// 2^x with an error of 2 units in the last place; 0 for -inf.
+// Returns 2^x with an error of 2 units in the last place; 0 for -inf.
 WINNOW_DEVICE float exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
@@ -262,23 +265,23 @@ WINNOW_DEVICE float log2(float x) { return log2f(x); }
 WINNOW_DEVICE float tanh(float x) { return tanhf(x); }
 WINNOW_DEVICE float sqrt(float x) { return sqrtf(x); }
 WINNOW_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
-// Returns the product rounded to a float, which no compiler makes part of a fused one.
+// Returns the product rounded to a float; compilers do not fuse it with an addition.
 WINNOW_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
-// Returns the nearest whole number, the even one of two.
+// Returns the nearest whole number, ties to even.
 WINNOW_DEVICE std::int32_t nearest(float x) { return __float2int_rn(x); }
 WINNOW_DEVICE float max(float a, float b) { return fmaxf(a, b); }
 WINNOW_DEVICE float min(float a, float b) { return fminf(a, b); }
 WINNOW_DEVICE int max(int a, int b) { return a > b ? a : b; }
 WINNOW_DEVICE int min(int a, int b) { return a < b ? a : b; }
 
-// Returns the old value.
+// Adds n and returns the old value.
 WINNOW_DEVICE int atomic_add(int* to, int n) { return atomicAdd(to, n); }
-// What the thread wrote before is seen by all threads of the device that see what it writes later.
+// Makes the thread's earlier writes visible to every thread of the device that sees one of its later writes.
 WINNOW_DEVICE void fence() { __threadfence(); }
 
-// A kernel that was queued with Queue::overlaps may have begun before the kernel before it has ended: what that one
-// wrote is there from here on. All threads call it before they read or write what another kernel does, and before they
-// leave.
+// Waits for the previous kernel, whose writes are visible from here on: a kernel that was queued with Queue::overlaps
+// may begin before it has ended. All threads call this before they read or write another kernel's data, and before they
+// exit.
 WINNOW_DEVICE void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");

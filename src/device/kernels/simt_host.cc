@@ -36,7 +36,7 @@ namespace host {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kMostWords = 10;  // of a lane's part in a collective
+constexpr int kMostWords = 10;  // input words of a lane in a collective
 constexpr int kPoison = 0xFF;   // NaN as float32, float16 and bfloat16
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;
 
@@ -64,7 +64,7 @@ struct Thread {
   State state = State::kCanRun;
   std::vector<PendingCopy> copies;
   int n_committed = 0;         // groups of copies
-  void* fake_stack = nullptr;  // of the address sanitizer
+  void* fake_stack = nullptr;  // used by AddressSanitizer
 };
 
 struct Warp {
@@ -74,13 +74,13 @@ struct Warp {
   std::uint32_t out[kLanes][4];
 };
 
-// A stack that stays when its fiber ends.
+// A stack allocator that does not free a stack when its fiber ends.
 struct BorrowedStack {
   boost::context::stack_context allocate() { std::abort(); }
   void deallocate(boost::context::stack_context& /*stack*/) noexcept {}
 };
 
-// The running block of this thread of the operating system.
+// The block that runs on this thread of the operating system.
 struct Block {
   int n_threads = 0;
   int n_at_barrier = 0;
@@ -104,7 +104,7 @@ thread_local Block block;
 
 std::byte* stack_of(int thread) { return block.stacks.get() + static_cast<std::size_t>(thread) * kStackBytes; }
 
-// Announces to the address sanitizer that this stack is left for another; `fake_stack` null: for good.
+// Announces to AddressSanitizer that this stack is left for another; `fake_stack` is null if it is not resumed.
 void leave_stack([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -389,9 +389,10 @@ void run_grid(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, 
   block.warps.resize(static_cast<std::size_t>(n_threads / kLanes));
   if (block.n_stacks < static_cast<std::size_t>(n_threads)) {
     block.n_stacks = static_cast<std::size_t>(n_threads);
-    block.stacks.reset(new std::byte[block.n_stacks * kStackBytes]);  // not touched before it is needed
+    block.stacks.reset(new std::byte[block.n_stacks * kStackBytes]);  // left uninitialised, so that unused stacks take
+                                                                      // no memory
   }
-  // Exactly as large as asked for, so that the address sanitizer finds what is beyond.
+  // Shared memory has exactly the requested size, so that AddressSanitizer finds accesses beyond it.
   std::unique_ptr<std::byte, void (*)(void*)> shared(nullptr, std::free);
   if (shared_bytes > 0) {
     void* memory = nullptr;

@@ -1,7 +1,7 @@
-// simt.h's functions on this machine's processor, for tests: threads are fibers, switched at barriers and collectives
-// in an order that the queue names, so that a kernel with a barrier too few gives another result in one of them. Blocks
-// run one after the other, before launch() returns. Misuse that a GPU answers with a hang or garbage (a lane that does
-// not come to a collective, an address that is not aligned) ends the program with a sentence.
+// simt.h's functions on this machine's processor, for tests. Threads are fibers, switched at barriers and collectives
+// in an order that the queue chooses, so that a kernel that lacks a barrier gives another result in one of the orders.
+// Blocks run one after the other, before launch() returns. Misuse that makes a GPU hang or return garbage (a lane that
+// does not reach a collective, an address that is not aligned) ends the program with a message.
 #pragma once
 
 #include <cmath>
@@ -26,16 +26,16 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Which of the threads that can run does: the first, the last or any. Blocks come in the same order.
+// The choice of the thread to run among those that can: the first, the last or any. Blocks run in the same order.
 enum class ThreadOrder { kAscending, kDescending, kRandom };
 
 struct Queue {
-  // As WINNOW_THREAD_ORDER says: "ascending", "descending" or "random"; ascending where it is not set.
+  // Takes the order from WINNOW_THREAD_ORDER: "ascending", "descending" or "random"; ascending if it is not set.
   Queue();
   explicit Queue(ThreadOrder thread_order, std::uint32_t random_seed = 1) : order(thread_order), seed(random_seed) {}
 
   ThreadOrder order;
-  std::uint32_t seed = 1;  // of the next launch
+  std::uint32_t seed = 1;  // seed of the next launch
 };
 
 namespace host {
@@ -47,7 +47,7 @@ struct Coordinates {
   int n_threads;
   std::byte* shared;
 };
-// Of the running thread.
+// The coordinates of the running thread.
 extern thread_local Coordinates here;
 
 enum class Collective : int {
@@ -63,14 +63,15 @@ enum class Collective : int {
 };
 
 void run_barrier();
-// Waits for the warp's other lanes and computes the collective of all: `in` are the lane's words, `out` its result.
+// Waits for the warp's other lanes and computes the collective of all lanes: `in` are this lane's words, `out` its
+// result.
 void run_collective(Collective kind, const std::uint32_t* in, int n_in, std::uint32_t* out, int n_out);
 
 void start_copy(void* shared_address, const void* global, bool reads);
 void commit_copies();
 void wait_copies(int n_under_way);
 
-// Ends the program unless an address is a multiple of n.
+// Aborts the program unless an address is a multiple of n.
 void check_aligned(const void* address, std::size_t n = 16);
 
 // Calls body(context) in every thread of the grid.
@@ -266,7 +267,7 @@ inline void fence() {}
 inline void wait_for_previous() {}
 inline void let_next_begin() {}
 
-// A number to which no number of slices or heads fits.
+// Returns a number that divides no usual number of slices or heads.
 template <class... Parameters>
 int resident_blocks(Queue& /*queue*/, int /*n_threads*/, std::size_t /*shared_bytes*/,
                     void (* /*kernel*/)(Parameters...)) {

@@ -1,18 +1,19 @@
-// Ragged decode: one new row for each of many sequences, over pages of f16 or bf16, each head with a length of its own.
+// Ragged decode attention: one new row for each of many sequences, over pages of f16 or bf16, where each head has its
+// own length.
 //
-// A head's entries are cut into slices of whole pages by the head's own length alone, so that a sequence gets the same
-// bits alone and in a batch. Blocks take the slices of all heads in turn; a slice is computed for the (up to eight)
-// query heads of a KV head at once. A block's four warps take tiles of 16 entries in turn. What the tensor cores
-// multiply are transposed products, S^T = K Q^T and O^T = V^T P^T, so that the query heads are the eight columns, not
-// sixteen rows:
-//   K is the left factor straight from memory: a lane's 16 bytes are the numbers k of two products, Q's rows are put in
-//     the same order of k;
-//   V^T is made of four entries' 16 bytes by pairing numbers of two entries in registers, which permutes O's rows;
-//   P^T is S^T's registers, each 8 x 8 block transposed.
-// Q is split into two 16-bit terms, so that scores are nearly those of float32, and so is P where values are bf16.
+// A head's entries are cut into slices of whole pages that depend on the head's own length alone, so that a sequence
+// gets the same bits alone and in a batch. Blocks take the slices of all heads in turn; a slice is computed for the (up
+// to eight) query heads of a KV head at once. A block's four warps take tiles of 16 entries in turn. The tensor cores
+// compute transposed products, S^T = K Q^T and O^T = V^T P^T, so that the query heads are eight columns, not sixteen
+// rows:
+//   K is the left factor directly from memory: a lane's 16 bytes are the numbers k of two products, and Q's rows are
+//     stored in the same order of k;
+//   V^T is made from 16 bytes of four entries by pairing numbers of two entries in registers, which permutes O's rows;
+//   P^T consists of S^T's registers, with each 8 x 8 block transposed.
+// Q is split into two 16-bit terms, so that scores are nearly those of float32; so is P if values are bf16.
 //
-// States of warps are merged in shared memory, those of slices by the block that finishes a head's last one, in the
-// order of slices.
+// States of warps are merged in shared memory. The block that finishes a head's last slice merges the states of its
+// slices, in their order.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +32,11 @@ inline constexpr int kHeads = 8;  // query heads at once
 inline constexpr int kTile = 16;  // entries of a product
 inline constexpr int kLeastSlicePages = 8;
 inline constexpr float kLog2e = 1.44269504088896F;
-// Weights are up to 2^14, not 1, while they are summed: float16 has as many small numbers more.
+// Weights are at most 2^14, not 1, while they are summed, so that float16 represents more of the small ones.
 inline constexpr float kHeadRoom = 14.0F;
 inline constexpr float kNoScore = -__builtin_huge_valf();
 
-// A head's slots (first_slot + entry) that the row sees, and how they are cut.
+// The slots (first_slot + entry) of a head that the row sees, and their slices.
 struct Cut {
   int first_slot, end_slot;
   int first_page, end_page;
@@ -70,7 +71,7 @@ WINNOW_DEVICE Workspace workspace_of(const StepAttention& plan) {
           out + n_rows * kMaxStepSlices * static_cast<std::size_t>(plan.layer.value_dim)};
 }
 
-// What a block works at: a slice, for some of the query heads of its KV head.
+// A block's unit of work: a slice, for some of the query heads of its KV head.
 struct Item {
   int row;  // sequence x KV head
   int part;
@@ -102,14 +103,14 @@ WINNOW_DEVICE void split(float x, float y, std::uint32_t& high, std::uint32_t& l
   }
 }
 
-// The blocks for which a multiprocessor shall have registers. A step of one sequence has up to 512 items: where four
-// fit, a GPU like an H100 runs all of them at once.
+// The number of blocks for which a multiprocessor must have registers. A step of one sequence has up to 512 items: if
+// four blocks fit, a GPU like an H100 runs all of them at once.
 template <int kKeyChunks, bool kIsPadded, bool kBf16Values>
 inline constexpr int kBlocks = kKeyChunks > 4                                 ? 2
                                : kKeyChunks > 2 && (kIsPadded || kBf16Values) ? 3
                                                                               : 4;
 
-// The tiles of a slice that a warp takes in turn, and the lane's part in them.
+// A warp's state: the tiles of a slice that it takes in turn, and the lane's part of them.
 template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
 class WarpState {
  public:
@@ -121,8 +122,8 @@ class WarpState {
     c_ = simt::lane() % 4;
   }
 
-  // Takes up the tiles first, first + kWarps, ... before `end`. Returns where those of the lane's turn of the first 32
-  // lie.
+  // Begins the tiles first, first + kWarps, ... before `end`. Returns the PageRows of the lane's tile among the first
+  // 32.
   WINNOW_DEVICE simt::Words4 find_pages(int first, int end, const PageRows* head_pages) {
     first_ = first;
     end_ = end;
@@ -132,8 +133,8 @@ class WarpState {
     return simt::load_16(head_pages + tile / kPageTiles);
   }
 
-  // Writes what find_pages returned to shared memory. (Asking for tiles ahead of their turn, by prefetches to the
-  // second-level cache, took a tenth of the bandwidth of long lists on an H100.)
+  // Writes the result of find_pages to shared memory. (Prefetching tiles to the second-level cache ahead of their turn
+  // took a tenth of the bandwidth of long lists on an H100.)
   WINNOW_DEVICE void write_pages(const simt::Words4& rows, simt::Words4 (&pages)[32]) const {
     if (first_ >= end_) return;
     pages[simt::lane()] = rows;
@@ -170,7 +171,7 @@ class WarpState {
           if (next < batch_end) load_keys(keys, page + 1, next);
         } else {
           multiply_keys(scores, keys, q);
-          simt::warp_barrier();  // over which no compiler moves a load
+          simt::warp_barrier();  // compilers move no load across it
           load_values(values, page, tile);
         }
         cap_and_mask(scores, soft_cap, tile);
@@ -212,16 +213,17 @@ class WarpState {
   }
 
  private:
-  // Whether the next tile's keys are under way beside a tile's values: where there are registers for both.
+  // True if the next tile's keys are loaded while a tile's values are used: if there are registers for both.
   static constexpr bool kOverlaps = kKeyChunks <= 2 || kBlocks<kKeyChunks, kIsPadded, kBf16Values> == 3;
 
-  // The slot, or the nearest one that the row sees, which is in the same tile: what lies in others may be anything, and
-  // zero times anything is not zero.
+  // Returns the slot, or the nearest one that the row sees, which is in the same tile: other slots may hold any bits,
+  // and zero times infinity or NaN is not zero.
   WINNOW_DEVICE int seen_slot(int slot) const {
     return simt::max(first_slot_, simt::min(slot, end_slot_ - 1)) % kPageSlots;
   }
 
-  // keys[x][j]: numbers 32 j + 8 c .. + 7 of entry r + 8 x. Beyond key_dim, where Q is zero, others.
+  // Loads keys[x][j]: numbers 32 j + 8 c .. + 7 of entry r + 8 x. Beyond key_dim, where Q is zero, it loads other
+  // numbers.
   WINNOW_DEVICE void load_keys(simt::Words4 (&keys)[2][kKeyChunks], const simt::Words4* page, int tile) const {
     const simt::Words4 rows = simt::load_shared_16(page);
     const auto* all = simt::pointer_of<const std::byte>(rows.x[0], rows.x[1]);
@@ -236,8 +238,8 @@ class WarpState {
     }
   }
 
-  // values[i][x]: numbers 64 i + 8 r .. + 7 of entry 2 c, 2 c + 1, 2 c + 8 or 2 c + 9. Beyond value_dim, where O is
-  // left alone, others.
+  // Loads values[i][x]: numbers 64 i + 8 r .. + 7 of entry 2 c, 2 c + 1, 2 c + 8 or 2 c + 9. Beyond value_dim, where O
+  // is not written, it loads other numbers.
   WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const simt::Words4* page, int tile) const {
     const simt::Words4 rows = simt::load_shared_16(page);
     const auto* all = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]);
@@ -252,7 +254,7 @@ class WarpState {
     }
   }
 
-  // scores: of entry r with heads 2 c, 2 c + 1, then of entry r + 8.
+  // Computes scores: of entry r with heads 2 c, 2 c + 1, then of entry r + 8.
   WINNOW_DEVICE void multiply_keys(float (&scores)[4], const simt::Words4 (&keys)[2][kKeyChunks],
                                    const simt::Words4 (&q)[2][kKeyChunks][32]) const {
     float high[2][4] = {};
@@ -286,7 +288,7 @@ class WarpState {
     }
   }
 
-  // Adds a tile, of which an entry at least is seen.
+  // Adds a tile, of which the row sees at least one entry.
   WINNOW_DEVICE void add(const float (&scores)[4], const simt::Words4 (&values)[kValueChunks][4]) {
     float factor[2];
     float weights[4];
@@ -317,7 +319,7 @@ class WarpState {
       if constexpr (kBf16Values) {
         split<true>(weights[2 * x], weights[2 * x + 1], high[x], low[x]);
       } else {
-        // The sum is that of the rounded weights, so that their shares add up to one.
+        // The rounded weights are summed, so that their shares add up to one.
         high[x] = simt::pack_f16(weights[2 * x], weights[2 * x + 1]);
         weights[2 * x] = simt::low_f16(high[x]);
         weights[2 * x + 1] = simt::high_f16(high[x]);
@@ -351,8 +353,8 @@ class WarpState {
   float out_[kValueChunks][4][4];
 };
 
-// The list of slices of all heads, of which a thread knows those of n_own rows. What it knows lies in shared memory:
-// the registers are needed.
+// The list of slices of all heads, of which each thread knows those of n_own rows. It lies in shared memory to spare
+// registers.
 struct ItemList {
   int own[kThreads];     // slices of the thread's rows
   int before[kThreads];  // slices of the rows before
@@ -361,14 +363,14 @@ struct ItemList {
   int n_items;
   int next;     // item
   float scale;  // of queries
-  Item item;    // that was found last
+  Item item;    // the item that was found last
 };
 
 WINNOW_DEVICE int rows_per_thread(const StepAttention& plan) {
   return (plan.n_sequences * plan.layer.n_kv_head + kThreads - 1) / kThreads;
 }
 
-// Called by all threads. The list is there after a barrier.
+// Makes the list. All threads call it, and may read the list after a barrier.
 WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
   const int n_own = rows_per_thread(plan);
   const int first = simt::thread() * n_own;
@@ -404,7 +406,7 @@ WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
     list.n_parts = (plan.layer.n_head / plan.layer.n_kv_head + kHeads - 1) / kHeads;
     list.n_items = n_slices * list.n_parts;
     list.next = simt::block_x();
-    // Where scores are capped, the cap makes binary logarithms of them.
+    // If scores are capped, capping scales them to binary logarithms.
     list.scale = plan.layer.soft_cap > 0 ? plan.layer.scale : plan.layer.scale * kLog2e;
   }
 }
@@ -440,7 +442,7 @@ WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
 // The block's shared memory.
 template <int kKeyChunks, int kValueChunks>
 struct Shared {
-  // Rows of O start in banks that differ.
+  // Rows of O start in different banks.
   static constexpr int kOutStride = 64 * kValueChunks + 20;
 
   simt::Words4 q[2][kKeyChunks][32];  // high and low terms, in the order of fragments
@@ -473,7 +475,7 @@ class QueryPart {
     }
   }
 
-  // Scales the rows, splits them and puts them into shared memory; zeros for heads that are not there.
+  // Scales the rows, splits them and writes them to shared memory; zeros for missing heads.
   WINNOW_DEVICE void write(float scale, simt::Words4 (&to)[2][kKeyChunks][32]) const {
     WINNOW_UNROLL
     for (int n = 0; n < kCount; ++n) {
@@ -501,12 +503,13 @@ class QueryPart {
   simt::Words4 numbers_[kCount][2];
 };
 
-// The weight of a sink logit, in a state's unit.
+// Returns the weight of a sink logit, in a state's unit.
 WINNOW_DEVICE float sink_weight(const LayerAttention& layer, int head, float unit) {
   return layer.sink_logits == nullptr ? 0.0F : simt::exp2(layer.sink_logits[head] * kLog2e - unit);
 }
 
-// Merges the warps' states of a slice: to the output if the head has no other slice, else to the workspace.
+// Merges the warps' states of a slice. Writes the result to the output if the head has no other slice, else to the
+// workspace.
 template <class SharedMemory>
 WINNOW_DEVICE void merge_warps(const StepAttention& plan, const SharedMemory& shared) {
   const Item item = shared.items.item;
@@ -607,7 +610,7 @@ WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared)
 }
 
 // The thread's part of the step's own row, if the slice is a head's last: two numbers of the key and of the value.
-// Every part of a group stores the same bytes, for itself to read.
+// Every part of a group stores the same bytes and reads its own.
 class OwnRowPart {
  public:
   WINNOW_DEVICE void load(const StepAttention& plan, const Item& item, const Cut& cut) {
@@ -650,12 +653,12 @@ class OwnRowPart {
   float value_[2] = {};
 };
 
-// Returns true in all threads of the block that comes last of a head's slices.
+// Returns true in all threads of the block that finishes last among a head's slices.
 template <class SharedMemory>
 WINNOW_DEVICE bool is_last_slice(const StepAttention& plan, SharedMemory& shared) {
   simt::barrier();
   if (simt::thread_anew() == 0) {
-    simt::fence();  // for what the block's other threads wrote before the barrier, too
+    simt::fence();  // also covers writes of the block's other threads before the barrier
     const Item item = shared.items.item;
     int* finished = workspace_of(plan).finished + item.row * shared.items.n_parts + item.part;
     const bool is_last = simt::atomic_add(finished, 1) == item.n_slices - 1;
@@ -673,7 +676,8 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
   auto& shared = *reinterpret_cast<SharedMemory*>(simt::shared());
   list_items(plan, shared.items);
   simt::barrier();
-  // What is needed after the loop over entries is read from shared memory again: it has no registers to spare.
+  // Data that is needed after the loop over entries is read from shared memory again, since the loop leaves no
+  // registers for it.
   while (shared.items.next < shared.items.n_items) {
     find_item(plan, shared.items);
     simt::barrier();
@@ -685,9 +689,9 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
       const int first_page = cut.first_page + item.slice * cut.slice_pages;
       const int first_tile = simt::max(first_page * kPageTiles, cut.first_slot / kTile);
       const int end_tile = simt::min((first_page + cut.slice_pages) * kPageTiles, (cut.end_slot + kTile - 1) / kTile);
-      // Shuffled, so that compilers know that it is the warp's.
+      // The warp's number is shuffled, so that compilers know that it is uniform over the warp.
       auto& pages = shared.pages[simt::warp()];
-      // All that comes from memory is asked for before any of it is used.
+      // All loads from memory are issued before any result is used.
       const simt::Words4 rows =
           state.find_pages(first_tile + simt::shuffle(simt::warp(), 0), end_tile, item.head.pages);
       QueryPart<kKeyChunks, kBf16Keys> queries;

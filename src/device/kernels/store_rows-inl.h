@@ -1,4 +1,4 @@
-// Rows of a batch to the pages of their heads, in 16 bits a number.
+// Stores rows of a batch in the pages of their heads, in 16 bits per number.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ WINNOW_DEVICE void store_eight(bool is_bf16, const float* from, std::byte* to) {
   simt::store_16(to, words);
 }
 
-// A thread per eight numbers of a row of keys and values; block_y is the KV head.
+// Each thread stores eight numbers of a row of keys and values; block_y is the KV head.
 WINNOW_KERNEL void WINNOW_THREADS(kThreads, 8) store_rows(StoreRows plan) {
   const LayerAttention& layer = plan.layer;
   const int key_eighths = layer.key_dim / 8;

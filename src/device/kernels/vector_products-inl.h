@@ -1,8 +1,8 @@
-// Products of a step's few rows with stored weights, at the speed of the memory that the weights lie in.
+// Products of a decoding step's few rows with stored weights, at the speed of the memory in which the weights lie.
 //
-// A warp takes two rows of weights at a time and streams them in units of 1,024 numbers through a ring of its own in
-// shared memory, from two rows into the next two: a multiprocessor always has some 60 KiB of weights under way,
-// whatever alignment the blocks of their type have. Of a unit every lane has 32 numbers, whose place depends on the
+// A warp takes two rows of weights at a time and streams them in units of 1,024 numbers through its own ring in shared
+// memory, continuing from two rows to the next two: a multiprocessor always has some 60 KiB of weights in flight,
+// whatever alignment the blocks of their type have. Every lane has 32 numbers of a unit, at places that depend on the
 // type. Sums stay in the lane until the row ends, so their order is the same for any number of rows of x and of
 // weights.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr int kWarps = 4;
 inline constexpr int kThreads = 32 * kWarps;
 inline constexpr int kUnit = 1024;
 
-// Where a type has its blocks.
+// The sizes of a type's blocks.
 struct Layout {
   int block_numbers;
   int block_bytes;
@@ -50,7 +50,7 @@ constexpr Layout layout_of(WeightType type) {
   return {};
 }
 
-// The same of a type as kernels have it.
+// The layout of a weight type, given as a kernel's template argument.
 template <class Type>
 inline constexpr int kBlockNumbers = layout_of(Type::kType).block_numbers;
 template <class Type>
@@ -74,7 +74,7 @@ WINNOW_DEVICE std::uint32_t low_bits(SharedAddress address) {
 #endif
 }
 
-// Returns the four words from an address that is a multiple of 2, of which the words around it are read, too.
+// Loads four words from an address that is a multiple of 2. It also reads the words around them.
 WINNOW_DEVICE void load_words_of_halves(SharedAddress from, std::uint32_t (&to)[4]) {
   struct alignas(8) Pair {
     std::uint32_t x[2];
@@ -105,7 +105,8 @@ WINNOW_DEVICE void load_aligned_or_halves(SharedAddress from, std::uint32_t (&to
   }
 }
 
-// Sums of products of bytes are added to a float's bits, of a size at which the last bit is 1: that converts them.
+// Sums of byte products are added to the bits of a float so large that its last bit counts 1, which converts them to
+// float.
 inline constexpr std::int32_t kWholeBits = 0x4B400000;
 inline constexpr float kWhole = 12582912.0F;
 
@@ -117,7 +118,7 @@ WINNOW_DEVICE float dot(const std::uint32_t* a, const std::uint32_t* b) {
   return simt::float_of(static_cast<std::uint32_t>(sum)) - kWhole;
 }
 
-// The same for bytes of a without a sign.
+// Returns the same sum for unsigned bytes of a.
 template <int n>
 WINNOW_DEVICE float dot_unsigned(const std::uint32_t* a, const std::uint32_t* b) {
   std::int32_t sum = kWholeBits;
@@ -126,13 +127,13 @@ WINNOW_DEVICE float dot_unsigned(const std::uint32_t* a, const std::uint32_t* b)
   return simt::float_of(static_cast<std::uint32_t>(sum)) - kWhole;
 }
 
-// Bytes of 0 to 127 less a number, as signed bytes.
+// Returns bytes of 0 to 127 minus those of `less`, as signed bytes.
 WINNOW_DEVICE std::uint32_t subtract_bytes(std::uint32_t bytes, std::uint32_t less) {
   return ((bytes | 0x80808080U) - less) ^ 0x80808080U;
 }
 
-// What a lane has of a unit in 8 bits: two runs of 16 numbers and the scales of their blocks; beside them the scaled
-// sum of the block by which a type's minima are multiplied.
+// A lane's part of a unit of x in 8 bits: two runs of 16 numbers, the scales of their blocks, and the scaled sum of the
+// block, by which a type's minima are multiplied.
 struct EightBits {
   std::uint32_t words[8];
   float scales[2];
@@ -150,18 +151,18 @@ WINNOW_DEVICE void load_run(const std::int8_t* from, std::uint32_t* to) {
   for (int i = 0; i < 4; ++i) to[i] = words.x[i];
 }
 
-// Where a lane's part of a unit is: bytes of weights from the unit's first, and numbers of the unit's x and of its
-// scales and sums. What a type does not need is 0.
+// The place of a lane's part of a unit: offsets in bytes of weights from the unit's first, and in numbers of the unit's
+// x and of its scales and sums. Offsets that a type does not need are 0.
 struct Lane {
   std::uint32_t block;
   std::uint32_t run;
-  std::uint32_t high;     // what a run's bytes have no room for
-  std::uint32_t factors;  // of a run, where they are not in the block's first bytes
+  std::uint32_t high;     // the high bits of a run's numbers
+  std::uint32_t factors;  // of a run, if they are not in the block's first bytes
   std::uint32_t numbers;
   std::uint32_t scales;
 };
 
-// Computed once: kept, since compilers would rather do it in every unit.
+// Keeps the offsets in registers: compilers would otherwise recompute them for every unit.
 WINNOW_DEVICE Lane kept(const Lane& lane) {
   return {simt::kept(lane.block),   simt::kept(lane.run),     simt::kept(lane.high),
           simt::kept(lane.factors), simt::kept(lane.numbers), simt::kept(lane.scales)};
@@ -188,17 +189,17 @@ struct SmallBlocks {
   }
 };
 
-// Types whose blocks have 256 numbers, of which eight lanes have two runs each, a distance apart.
+// Types whose blocks have 256 numbers, shared by eight lanes with two separate runs each.
 struct LargeBlocks {
-  static constexpr int kLaneNumbers = 256;  // of eight lanes
+  static constexpr int kLaneNumbers = 256;  // numbers of eight lanes
 };
 
-// Weights of a lane: runs as bytes, the second without a sign for some types, and a factor for each.
+// Weights of a lane: two runs of bytes, the second unsigned for some types, and a factor for each.
 template <bool kIsSecondUnsigned>
 struct TwoRuns {
   std::uint32_t words[8];
   float factors[2];
-  float minimum;  // is multiplied by the sum and added
+  float minimum;  // multiplied by the sum of x and added
 
   WINNOW_DEVICE float add_product(const EightBits& x, float sum) const {
     sum = simt::fma(simt::multiply(factors[0], x.scales[0]), dot<4>(words, x.words), sum);
@@ -208,7 +209,7 @@ struct TwoRuns {
   }
 };
 
-// The same with one factor, and without a minimum where the type has none.
+// Weights of a lane with one factor, and without a minimum if the type has none.
 template <bool kHasMinimum>
 struct OneRun {
   std::uint32_t words[8];
@@ -275,7 +276,7 @@ struct Q8_0 : SmallBlocks<34> {
   }
 };
 
-// The float of one of a word's bytes.
+// Returns one of a word's bytes as a float.
 WINNOW_DEVICE float float_of_byte(std::uint32_t word, unsigned i) {
   constexpr float kWholeBytes = 8388608.0F;
   return simt::float_of(simt::permute_bytes(word, 0x4B000000U, 0x7440U | i)) - kWholeBytes;
@@ -301,13 +302,13 @@ struct BlocksWithMinima : LargeBlocks {
     const simt::Words4 words = simt::load_16(scales + lane.scales);
     x.scales[0] = simt::float_of(words.x[0]);
     x.scales[1] = simt::float_of(words.x[2]);
-    // Of a pair of lanes each has the minimum of one block.
+    // Each lane of a pair has the minimum of one block.
     x.sum = simt::float_of(simt::lane() % 2 == 0 ? words.x[1] : words.x[3]);
     return x;
   }
 
-  // The block's first 16 bytes are d and dmin, then the scales and minima in 6 bits each. Those of 0 to 3 are the low
-  // bits of the first eight bytes, whose upper two bits belong to those from 4 on.
+  // The block's first 16 bytes are d and dmin, then the scales and minima in 6 bits each. Those of blocks 0 to 3 are
+  // the low six bits of the first eight bytes, whose upper two bits belong to blocks 4 to 7.
   template <class Weights>
   WINNOW_DEVICE static void load_factors(SharedAddress unit, const Lane& lane, Weights& w) {
     const simt::Words4 head = simt::load_shared_16(unit + lane.block);
@@ -331,7 +332,7 @@ struct Q4_K : BlocksWithMinima<144, 16> {
   WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
     Weights w;
     load_factors(unit, lane, w);
-    w.factors[1] = simt::multiply(w.factors[1], 0.0625F);  // for nibbles that stay where they are
+    w.factors[1] = simt::multiply(w.factors[1], 0.0625F);  // for high nibbles, which are not shifted
     const simt::Words4 nibbles = simt::load_shared_16(unit + lane.run);
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -407,7 +408,7 @@ struct Q6_K : LargeBlocks {
   }
 };
 
-// Types of floats: of every 32 words of 16 bytes a lane has one.
+// Floating-point types: a lane has one of every 32 16-byte words.
 template <WeightType type>
 struct Floats {
   static constexpr WeightType kType = type;
@@ -428,7 +429,7 @@ struct Floats {
 template <class Type>
 inline constexpr bool kIsFloat = is_float_type(Type::kType);
 
-// How many rows of weights a warp takes at a time, and how many blocks a multiprocessor shall have room for.
+// The number of rows of weights that a warp takes at a time, and of blocks that a multiprocessor must have room for.
 template <class Type>
 inline constexpr int kTaken = Type::kType == WeightType::kF32 ? 1 : 2;
 template <class Type, int kRows>
@@ -440,7 +441,7 @@ inline constexpr int kBlocks = kRows <= 2   ? 6
 template <class A, class B>
 struct Ring {
   static constexpr int kMostBytes = larger(kUnitBytesOf<A>, kUnitBytesOf<B>);
-  // A row may begin up to 14 bytes behind a multiple of 16, and up to 8 bytes behind its end are read.
+  // A row may begin up to 14 bytes after a multiple of 16, and up to 8 bytes after its end are read.
   static constexpr int kRowBytes = (kMostBytes + 14 + 15) / 16 * 16 + 16;
   static constexpr int kUnitBytes = kTaken<A> * kRowBytes;
   static constexpr int kUnits = 5120 / kUnitBytes < 3 ? 3 : 5120 / kUnitBytes < 6 ? 5120 / kUnitBytes : 6;
@@ -450,7 +451,7 @@ struct Ring {
 template <class Type>
 inline constexpr bool kIsAligned = kBlockBytes<Type> % 16 == 0 || kIsFloat<Type>;
 
-// Some rows of a part, which a warp takes at a time.
+// The rows of a part that a warp takes at a time.
 struct Group {
   const ProductPart& part;
   int row;
@@ -460,8 +461,8 @@ struct Group {
 // The groups of all parts.
 template <int kN>
 struct Groups {
-  int first;   // the first part's
-  int second;  // those of the first two
+  int first;   // number of groups of the first part
+  int second;  // number of groups of the first two parts
   int n;
 
   WINNOW_DEVICE static int of_part(const VectorProduct& plan, int p) {
@@ -492,10 +493,10 @@ struct Reader {
   int unit;
   const std::byte* from;  // the lane's first copy of the unit of the group's first row
   int row_bytes;
-  int next_row;  // bytes from the first row to the second, or 0 where there is none
+  int next_row;  // bytes from the first row to the second, or 0 if there is none
   bool is_b;
-  // Of the units that were started last, four bits each, the last one in the low bits: how many bytes behind a multiple
-  // of 16 each row's begins, and whether it is B's.
+  // Four bits for each of the units started last, the latest in the low bits: the bytes from a multiple of 16 to the
+  // begin of each row, and whether the unit's type is B.
   std::uint32_t skipped[kN];
   std::uint32_t are_b;
 
@@ -519,7 +520,7 @@ struct Reader {
     next_row = found.n_rows > 1 ? row_bytes : 0;
   }
 
-  // Takes the slot of the ring where the lane's first copy goes.
+  // Starts the copies of the next unit. `to` is the place of the lane's first copy in the ring.
   WINNOW_DEVICE void start(const VectorProduct& plan, const Groups<kN>& groups, int n_units, int n_workers,
                            SharedAddress to) {
     if constexpr (!std::is_same_v<A, B>) are_b = are_b << 4U | (is_b ? 1U : 0U);
@@ -550,7 +551,7 @@ struct Reader {
     simt::commit_copies();
   }
 
-  // Of the unit that was started kUnits - 1 units before the last one.
+  // Return the values of the unit that was started kUnits - 1 units before the last one.
   WINNOW_DEVICE int skipped_of_oldest(int r) const {
     if constexpr (kIsAligned<A> && kIsAligned<B>) return 0;
     return static_cast<int>(skipped[r] >> (4 * (WarpRing::kUnits - 1)) & 15U);
@@ -593,7 +594,7 @@ WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Reader<A, B>& reade
         }
       }
     };
-    // Registers are for many loads at a time, or for many rows.
+    // Registers suffice for many loads at a time or for many rows, but not for both.
     if constexpr (kRows * Type::kWords <= 8) {
       WINNOW_UNROLL
       for (int k = 0; k < Type::kWords; ++k) add_word(k);
@@ -608,7 +609,7 @@ WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Reader<A, B>& reade
       return Type::load(plan.x.numbers + at, plan.x.scales + (at >> 4U), lane);
     };
     typename Type::Weights w[kN];
-    EightBits row = load_row(0);  // takes longer than what is in shared memory
+    EightBits row = load_row(0);  // issued first: it takes longer than loads from shared memory
     WINNOW_UNROLL
     for (int r = 0; r < kN; ++r) {
       w[r] = Type::load_weights(from + (r * Ring<A, B>::kRowBytes + reader.skipped_of_oldest(r)), lane);
@@ -657,7 +658,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<A, kRows>)) multiply(Vector
   const Groups<kN> groups = Groups<kN>::of(plan);
   const int n_units = (plan.n_in + kUnit - 1) / kUnit;
   const int n_workers = simt::grid_x() * kWarps;
-  // Neighbouring groups go to different blocks: what is left over in the end is spread over the device.
+  // Neighbouring groups go to different blocks, so that the remainder at the end is spread over the device.
   int group = simt::warp() * simt::grid_x() + simt::block_x();
   Reader<A, B> reader = {};
   reader.go_to(plan, groups, group);
@@ -737,7 +738,8 @@ inline void queue_of_one_type(simt::Queue& queue, const VectorProduct& plan) {
 
 }  // namespace products
 
-// One launch where all parts have one type, or q4_K or q5_K beside q6_K, as files mix them; else one for each part.
+// Queues one launch if all parts have one type, or q4_K or q5_K together with q6_K, as files mix them; else one launch
+// for each part.
 inline void queue_vector_product(simt::Queue& queue, const VectorProduct& plan) {
   int n_q4 = 0, n_q5 = 0, n_q6 = 0, n_like_first = 0;
   for (int p = 0; p < plan.n_parts; ++p) {

@@ -1,7 +1,8 @@
 // Statistics of the attention of a few rows over all entries (kernels/statistics/window_statistics.h) in two passes
-// over the keys: the rows' sums, of slices of a head's entries, then the columns, reduced over the rows on the fly.
-// Scores have the precision of float32: a query is split into two or three 16-bit numbers, and keys are what they are.
-// Slices depend on the head's own length alone and are merged in order, so that results are the same at every call.
+// over the keys: first the rows' sums over slices of a head's entries, then the columns, reduced over the rows on the
+// fly. Scores have the precision of float32: a query is split into two or three 16-bit numbers, and keys are used as
+// they are stored. Slices depend on the head's own length alone and are merged in order, so that results are the same
+// at every call.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,14 @@ namespace winnow::device {
 inline constexpr int kStatisticsThreads = 128;
 inline constexpr int kWindowStrip = 32;  // rows whose queries are in shared memory at a time
 
-// The tiles [first, last) of a slice: possibly none.
+// The tiles [first, last) of a slice; may be empty.
 struct TileRange {
   int first;
   int last;
 };
 
-// Cuts the tiles of slots [0, n_slots) into at most kMaxStatisticsSlices slices of at least four.
+// Returns the number of tiles per slice: the slots [0, n_slots) are cut into at most kMaxStatisticsSlices slices of at
+// least four tiles.
 WINNOW_DEVICE int tiles_of_slice(std::int32_t n_slots) {
   const int n_tiles = (n_slots + kTileEntries - 1) / kTileEntries;
   return simt::max(4, (n_tiles + kMaxStatisticsSlices - 1) / kMaxStatisticsSlices);
@@ -37,7 +39,7 @@ WINNOW_DEVICE TileRange tiles_in_slice(std::int32_t n_slots, int slice) {
   return {simt::min(slice * size, n_tiles), simt::min(slice * size + size, n_tiles)};
 }
 
-// A row's softmax over some columns: the greatest exponent of 2, and the sum of the powers relative to it.
+// A row's softmax over some columns: the largest exponent of 2, and the sum of the powers relative to it.
 struct RowSum {
   float high;
   float weight;
@@ -63,8 +65,8 @@ WINNOW_DEVICE Spread merged(Spread a, Spread b) {
   return {n, (a.n * a.mean + b.n * b.mean) / n, a.m2 + b.m2 + delta * delta * (a.n * b.n / n)};
 }
 
-// What both passes share: a block has a tile of keys and the queries of a strip of kWindowStrip rows, and each of its
-// four warps the scores of the strip's rows and of 16 of the tile's columns.
+// The part that both passes share: a block has a tile of keys and the queries of a strip of kWindowStrip rows, and each
+// of its four warps has the scores of the strip's rows and 16 of the tile's columns.
 template <class Format, int kDim>
 struct WindowScores {
   using Tile = RowTile<kDim>;
@@ -73,10 +75,10 @@ struct WindowScores {
   static constexpr int kSharedBytes = kQueryBytes + Tile::kBytes;
   static constexpr int kStrips = kWindowStrip / 16;
 
-  // Of rows fragment_row(i) + strip * 16 and columns fragment_column(i) + column * 8.
+  // Scores of rows fragment_row(i) + strip * 16 and columns fragment_column(i) + column * 8.
   using Scores = float[kStrips][2][4];
 
-  // Stores the terms of the queries of rows [first_row, first_row + kWindowStrip), zeros for those that are not there.
+  // Stores the terms of the queries of rows [first_row, first_row + kWindowStrip), zeros for missing rows.
   WINNOW_DEVICE static void store_queries(const WindowStatistics& p, int head, int first_row, std::byte* to) {
     for (int i = simt::thread(); i < kWindowStrip * Tile::kWords; i += kStatisticsThreads) {
       const int row = i / Tile::kWords, word = i % Tile::kWords;
@@ -113,8 +115,8 @@ struct WindowScores {
     simt::commit_copies();
   }
 
-  // Computes a warp's scores as exponents of 2: those that rows do not see are hidden, as are rows beyond n_rows.
-  //   first_column: the entry in the warp's first column; may be negative
+  // Computes a warp's scores as exponents of 2. Entries that a row does not see and rows beyond n_rows get
+  // kHiddenScore.
   WINNOW_DEVICE static void score(const WindowStatistics& p, const HeadTable& table, const std::byte* queries,
                                   const std::byte* keys, int first_row, std::int32_t first_column,
                                   std::int32_t n_columns, Scores& scores) {
@@ -149,7 +151,7 @@ struct WindowScores {
       WINNOW_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int row = first_row + strip * 16 + fragment_row(half * 2);
-        // What a row sees ends with itself, which lies beyond the entries where all rows see all of these.
+        // A row sees entries up to its own, which is beyond the last entry if all rows see all entries.
         const std::int32_t end = end_of_first + row;
         const std::int32_t last = row < p.n_rows ? simt::min(end, n_columns) : 0;
         const std::int32_t begin = p.layer.sliding_window > 0 ? simt::max(end - p.layer.sliding_window, 0) : 0;
@@ -217,7 +219,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_row_sums_kernel(
     }
   }
 
-  // The sums of the four lanes of a row, then of the warps, in order.
+  // Merges the sums of the four lanes of a row, then those of the warps, in order.
   RowSum* const of_warps = reinterpret_cast<RowSum*>(queries);  // [4][kWindowStrip]
   WINNOW_UNROLL
   for (int strip = 0; strip < Window::kStrips; ++strip) {
@@ -243,10 +245,10 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_row_sums_kernel(
   }
 }
 
-// What the columns need of a row's sum.
+// A row's sum as the second pass needs it.
 struct RowNorm {
   float high;
-  float inverse;     // 1 / weight; 0 where the row sees nothing
+  float inverse;     // 1 / weight; 0 if the row sees no entry
   float log_weight;  // natural
 };
 
@@ -261,9 +263,8 @@ WINNOW_DEVICE RowNorm row_norm(const WindowStatistics& p, int head, int row, int
   return {sum.high, 1.0F / sum.weight, simt::log2(sum.weight) * kLn2};
 }
 
-// The second pass. Block (x, y) takes slice x of query head y's columns. A lane reduces the rows that it has of a
-// column, in order; then the eight lanes of a column are merged. Rows of uneven sizes take more registers for
-// addresses.
+// The second pass. Block (x, y) takes slice x of query head y's columns. A lane reduces its rows of a column in order;
+// then the eight lanes of a column are merged. Rows whose size is no multiple of 64 take more registers for addresses.
 template <class Format, int kDim>
 WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
     window_columns_kernel(WindowStatistics p) {
@@ -295,7 +296,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
       simt::barrier();
       typename Window::Scores scores;
       Window::score(p, table, queries, keys, first_row, first_column, n_columns, scores);
-      simt::barrier();  // the queries, and after the last strip the keys, can be overwritten
+      simt::barrier();  // after it, the queries and, after the last strip, the keys can be overwritten
       const bool is_last = first_row + kWindowStrip >= p.n_rows;
       if (is_last && tile + 1 < tiles.last) Window::copy_keys(p, table, tile + 1, keys);
       WINNOW_UNROLL
@@ -311,7 +312,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
           for (int column = 0; column < 2; ++column) {
             WINNOW_UNROLL
             for (int i = 0; i < 2; ++i) {
-              // Finite where the weight is 0, so that 0 ln 0 is 0.
+              // The exponent is finite even if the weight is 0, so that 0 ln 0 is 0.
               const float x = simt::max(scores[strip][column][half * 2 + i] - norm.high, -1000.0F);
               const float a = simt::exp2(x) * norm.inverse;
               surprise[column][i] = simt::fma(a, simt::fma(x, -kLn2, norm.log_weight), surprise[column][i]);
@@ -367,7 +368,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
   }
 }
 
-// Adds up what the slices have added to the entropy of a head, one a thread. Plan is WindowStatistics.
+// Sums the slices' parts of a head's entropy, one head per thread. Plan is WindowStatistics.
 template <class Plan>
 WINNOW_KERNEL void window_entropy_kernel(Plan p) {
   const int head = simt::block_x() * simt::n_threads() + simt::thread();
@@ -410,7 +411,7 @@ void queue_window_of_type(simt::Queue& queue, const WindowStatistics& plan) {
   }
 }
 
-// Queues the statistics, those whose pointers are not null, of keys in f16 or bf16. q is 16-byte aligned.
+// Queues the statistics whose pointers are not null. Keys are f16 or bf16, and q is 16-byte aligned.
 inline void queue_window_statistics(simt::Queue& queue, const WindowStatistics& plan) {
   if (plan.n_rows <= 0) return;
   if (plan.layer.key_type == EntryType::kBF16) {

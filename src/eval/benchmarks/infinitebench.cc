@@ -10,7 +10,7 @@
 namespace winnow::eval {
 namespace {
 
-// These metrics look at every answer; the others at the first.
+// Returns true for metrics that use every answer; the others use the first.
 bool uses_all_answers(const std::string& metric) {
   return metric == "f1" || metric == "f1_zh_characters" || metric == "math_calc";
 }

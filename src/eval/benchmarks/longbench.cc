@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-// LongBench-E's buckets, by words (characters in Chinese).
+// Returns LongBench-E's bucket of a length in words (characters in Chinese).
 std::string length_bucket(double length) { return length < 4000 ? "0-4k" : length < 8000 ? "4-8k" : "8k+"; }
 
 // LongBench and LongBench-E: the same prompts and metrics, other files, and means by length.

@@ -18,10 +18,10 @@ std::vector<double> official_needlebench_depths() {
   return depths;
 }
 
-// What is hidden in one context, and what is asked for.
+// The texts hidden in one context, and the question about them.
 struct Hidden {
   std::vector<std::string> texts, references;
-  std::vector<double> depths;  // of every text, percent; may be beyond 100: at the end
+  std::vector<double> depths;  // depth of each text, percent; beyond 100: at the end
   Fields fields;
 };
 
@@ -72,7 +72,8 @@ class NeedleBench : public Benchmark {
   std::vector<std::string> tasks() const override { return task_names(name()); }
   std::vector<std::string_view> inputs() const override { return {"data", "lengths", "depths", "haystack"}; }
 
-  // Unless they are named: English, because the text that ships is, and what has a context of running text.
+  // Makes samples of the selected tasks. If none is named, these are the tasks in English, the language of the text
+  // that ships, whose context is running text.
   std::vector<Sample> samples(const SampleOptions& options) const override {
     const std::vector<std::string> selected = selected_tasks(options, tasks(), name());
     const NeedleData data = read_needle_data(options);
@@ -136,7 +137,7 @@ class NeedleBench : public Benchmark {
     return n_total - n_other;
   }
 
-  // The Ancestral Trace Challenge: the facts alone. Lengths are numbers of facts here.
+  // Adds samples of the Ancestral Trace Challenge, whose context is the facts alone. Lengths are numbers of facts here.
   static void add_chains(const nlohmann::json& row, const NeedleData& data, const SampleOptions& options,
                          std::vector<Sample>& samples) {
     const std::string question = row_text(row, "task");

@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr std::size_t kBuffer = 200;  // tokens that the prompt around the context is given
+constexpr std::size_t kBuffer = 200;  // tokens reserved for the prompt around the context
 
 std::vector<double> official_niah_depths() {
   std::vector<double> depths;
@@ -19,7 +19,7 @@ std::vector<double> official_niah_depths() {
   return depths;
 }
 
-// The context and the needle in it.
+// Returns the context with the needle in it.
 std::string with_needle(const TokenText& text, std::size_t begin, std::size_t n_context, const std::string& needle,
                         double depth) {
   std::size_t at = n_context;
@@ -37,7 +37,7 @@ class Niah : public Benchmark {
   std::vector<std::string> tasks() const override { return {"niah"}; }
   std::vector<std::string_view> inputs() const override { return {"lengths", "depths", "haystack"}; }
 
-  // More samples than there are depths: the rest hides the needle in other passages of the text.
+  // Makes one sample for each depth. If more are asked for, the rest hide the needle in other passages of the text.
   std::vector<Sample> samples(const SampleOptions& options) const override {
     selected_tasks(options, tasks(), name());
     const nlohmann::json& row = task_table(name()).at(0);
@@ -48,7 +48,7 @@ class Niah : public Benchmark {
     const auto n_samples = static_cast<std::size_t>(options.limit);
     const std::size_t n_rounds = n_samples == 0 ? 1 : (n_samples + depths.size() - 1) / depths.size();
     const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
-    // One round begins with the book, as the papers' does.
+    // A single round begins with the book, as in the papers.
     const TokenText text(options, joined_books(options), n_rounds == 1 ? longest : 0);
 
     std::vector<Sample> samples;

@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int kDefaultPassages = 12;  // of a length, over all books
+constexpr int kDefaultPassages = 12;  // passages of a length, over all books
 constexpr std::int32_t kPassageLength = 2000;
 
 class Passages : public Benchmark {
@@ -37,7 +37,8 @@ class Passages : public Benchmark {
   }
 
  private:
-  // Passages do not overlap; the books take turns, so that few of them already are of all books.
+  // Adds passages of one length. They do not overlap; the books take turns, so that even a few passages cover all
+  // books.
   void add_length(const std::vector<Book>& all, const std::vector<TokenText>& texts, std::int32_t length,
                   const SampleOptions& options, std::vector<Sample>& samples) const {
     if (length < 1) throw Error(ErrorCode::kInvalidArgument, "a length is a positive number of tokens");

@@ -9,16 +9,18 @@
 
 namespace winnow::eval {
 
-// {input} and {question}, which are the same.
+// Returns the fields {input} and {question}, which have the same text.
 Fields question_fields(const std::string& input);
 
-// {OPTION_A} to {OPTION_D}; throws BadRecord for fewer than four.
+// Adds the fields {OPTION_A} to {OPTION_D}; throws BadRecord for fewer than four options.
 void add_options(const std::vector<std::string>& options, Fields& fields);
 
-// The text of the right answer and its letter, from the text alone or both. Throws BadRecord if it is no option.
+// Returns the text of the right answer and its letter; `answer` has the text, or both. Throws BadRecord if it is no
+// option.
 std::vector<std::string> choice_labels(const std::vector<std::string>& answer, const std::vector<std::string>& options);
 
-// "What is " + what `The .+<end>` matches in the input, in lower case and without <end>, + `rest`.
+// Returns "What is " + the match of `The .+<end>` in the input, in lower case and without <end>, + `rest`. Throws
+// BadRecord without a match.
 std::string asked_for(const std::string& input, std::string_view end, std::string_view rest);
 
 }  // namespace winnow::eval

@@ -38,7 +38,7 @@ const RulerTask& task_named(std::string_view name) {
   return *std::find_if(kTasks.begin(), kTasks.end(), [&](const RulerTask& task) { return task.name == name; });
 }
 
-// The last position of any of the texts; npos if there is none.
+// Returns the last position of any of the texts; npos if there is none.
 std::size_t last_of(std::string_view text, const std::vector<std::string_view>& marks) {
   std::size_t last = std::string_view::npos;
   for (const std::string_view mark : marks) {
@@ -48,7 +48,8 @@ std::size_t last_of(std::string_view text, const std::vector<std::string_view>& 
   return last;
 }
 
-// Input, question and answer prefix of an official line; older files have the prefix at the end of the input.
+// Returns the sample of an official line: input, question and answer prefix. Older files have the prefix at the end of
+// the input.
 Sample sample_of_line(const RulerTask& task, const Record& record) {
   const bool needle = task.form == "niah";
   std::string input = record.text("input");
@@ -74,7 +75,7 @@ Sample sample_of_line(const RulerTask& task, const Record& record) {
   return sample;
 }
 
-// Folders of lengths in the folder of data, ascending.
+// Returns the lengths that name folders in the data folder, ascending.
 std::vector<std::int32_t> length_folders(const fs::path& data) {
   std::vector<std::int32_t> lengths;
   if (!fs::is_directory(data)) return lengths;

@@ -1,4 +1,4 @@
-// RULER's prompts, generated to the letter of its templates; see docs/benchmarks.md.
+// Generators of RULER's prompts, true to the letter of its templates; see docs/benchmarks.md.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ struct RulerPrompt {
   std::vector<std::string> outputs;
 };
 
-// Makes the prompts of one task and length, of a size n that stands for lines, words or documents.
+// A generator of the prompts of one task and length. Their size n counts lines, words or documents.
 class RulerGenerator {
  public:
   virtual ~RulerGenerator() = default;
   virtual RulerPrompt make(std::size_t n, std::size_t index, Random& random) const = 0;
   virtual std::size_t smallest() const { return 1; }
   virtual std::size_t largest() const { return std::numeric_limits<std::size_t>::max() / 4; }
-  virtual std::size_t step() const = 0;               // by which n falls when a sample is too long
-  virtual std::string too_few() const { return {}; }  // the error where even `largest` fits; empty: none
+  virtual std::size_t step() const = 0;               // amount by which n falls when a sample is too long
+  virtual std::string too_few() const { return {}; }  // error message if even `largest` fits; empty: no error
 };
 
-// A task of RULER, and what its generator is. The table is in ruler.cc.
+// A task of RULER, with the parameters of its generator. The table is in ruler.cc.
 struct RulerTask {
   std::string_view name;
   std::string_view form;  // a row of tasks.json: "niah", "vt", "cwe", "fwe", "qa"
@@ -41,7 +41,7 @@ struct RulerTask {
 
 using RulerGeneratorPtr = std::unique_ptr<const RulerGenerator>;
 
-// What is in the prompts besides the templates. Owned by the caller, outlives the generators.
+// The words in the prompts besides the templates. Owned by the caller; must outlive the generators.
 struct RulerWords {
   std::vector<std::string> adjectives, nouns, verbs;
   std::vector<std::string> essay;  // the haystack's words
@@ -52,13 +52,13 @@ RulerGeneratorPtr make_niah_generator(const RulerTask& task, const RulerWords& w
 RulerGeneratorPtr make_vt_generator(const SampleOptions& options, std::int32_t length);
 RulerGeneratorPtr make_cwe_generator(const RulerWords& words, std::int32_t length);
 RulerGeneratorPtr make_fwe_generator(std::int32_t length, std::int32_t reserved);
-// The file of questions and documents of qa_1 or qa_2 in a folder; empty if it is not there.
+// Returns the file of questions and documents of qa_1 or qa_2 in a folder; an empty path if there is none.
 std::filesystem::path find_qa_source(const std::string& folder, std::string_view task);
-// Throws Error(kBadFile).
+// Throws Error(kBadFile) for a file that is not of the task's data set.
 RulerGeneratorPtr make_qa_generator(const std::filesystem::path& source, std::string_view task);
 
-// The largest size that fits L tokens with answer and chat template, at most `largest`; 0 if not even the smallest
-// does.
+// Returns the largest size, at most `largest`, with which a prompt fits `length` tokens with its answer and the chat
+// template; 0 if not even the smallest fits.
 std::size_t largest_fitting(const RulerGenerator& generator, const SampleOptions& options, std::int32_t length,
                             int max_new, std::string_view name);
 std::vector<Sample> generate_ruler(const RulerTask& task, const RulerGenerator& generator, const SampleOptions& options,
@@ -66,7 +66,7 @@ std::vector<Sample> generate_ruler(const RulerTask& task, const RulerGenerator& 
 
 const nlohmann::json& ruler_row(std::string_view form);
 
-// Tokens: below it sizes fall by smaller steps, and common words repeat less.
+// Tokens; for shorter lengths, sizes fall by smaller steps and common words repeat less.
 inline constexpr std::int32_t kShortRulerLength = 4096;
 // A line of noise.
 inline constexpr std::string_view kNoise =

@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr int kDefaultSamples = 20;  // of a task and length; RULER has 500
+constexpr int kDefaultSamples = 20;  // samples of a task and length; RULER has 500
 
 bool fits(const RulerPrompt& prompt, const SampleOptions& options, std::int32_t length, int max_new) {
   return count_tokens(options, prompt.context + prompt.question + prompt.prefix) + max_new + options.reserved_tokens <=

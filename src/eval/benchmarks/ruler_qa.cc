@@ -16,7 +16,7 @@ namespace {
 struct Question {
   std::string query;
   std::vector<std::string> outputs;
-  std::vector<std::size_t> gold, same_article;  // documents
+  std::vector<std::size_t> gold, same_article;  // indices of documents
 };
 
 struct Corpus {

@@ -29,7 +29,7 @@ RulerPrompt filled_row(const char* form, const Fields& fields) {
           {}};
 }
 
-// A chain of assignments among n lines of noise, names of so many letters.
+// A generator of a chain of assignments among n lines of noise; the names have n_letters letters.
 class ChainGenerator : public RulerGenerator {
  public:
   ChainGenerator(std::size_t n_letters, std::int32_t length) : n_letters_(n_letters), length_(length) {}
@@ -64,7 +64,7 @@ class ChainGenerator : public RulerGenerator {
   std::int32_t length_;
 };
 
-// With a worked example in front.
+// A generator of chains with a worked example in front.
 class VtGenerator : public RulerGenerator {
  public:
   VtGenerator(const SampleOptions& options, std::int32_t length)
@@ -139,7 +139,7 @@ class CweGenerator : public RulerGenerator {
   std::vector<std::string> words_;
 };
 
-// Coded words whose numbers fall as the square of their rank (a zeta distribution).
+// A generator of coded words whose frequencies fall with the square of their rank (a zeta distribution).
 class FweGenerator : public RulerGenerator {
  public:
   FweGenerator(std::int32_t length, std::int32_t reserved)
@@ -170,7 +170,7 @@ class FweGenerator : public RulerGenerator {
   }
 
  private:
-  std::size_t n_tokens_;  // of the prompt at most
+  std::size_t n_tokens_;  // most tokens of the prompt
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace winnow::eval {
 namespace {
 
-// A turn of a file's line, with what the row says of it.
+// A turn of a file's line, with the settings of its row.
 struct RawTurn {
   std::string input, answer, metric;
   std::vector<std::string> references;
@@ -16,7 +16,7 @@ struct RawTurn {
   int max_new = 0;
 };
 
-// Mixed tasks have a row for each kind of turn.
+// Returns the row of a turn. Mixed tasks have a row for each kind of turn.
 const nlohmann::json& part_of(const nlohmann::json& row, const nlohmann::json& turn) {
   if (!row.contains("parts")) return row;
   const std::string task = turn.value("task", std::string());
@@ -52,7 +52,7 @@ RawTurn read_turn(const nlohmann::json& row, const nlohmann::json& value) {
 class ScBench : public Benchmark {
  public:
   std::string_view name() const override { return "scbench"; }
-  std::string_view summary() const override { return "several questions on one shared context: 12 tasks"; }
+  std::string_view summary() const override { return "several questions on one shared context: 13 tasks"; }
   std::vector<std::string> tasks() const override { return task_names(name()); }
   std::vector<std::string_view> inputs() const override { return {"data"}; }
 

@@ -10,7 +10,7 @@ constexpr std::size_t kOrder = 4;
 constexpr double kSmoothing = 5;       // NLTK's k
 constexpr double kSameFunction = 0.8;  // SCBench's threshold
 
-// re.split(r"\s+", text.strip()): an empty text is one empty word.
+// Returns re.split(r"\s+", text.strip()): an empty text is one empty word.
 std::vector<Text> words_or_none(TextView text) {
   std::vector<Text> words = split(text);
   if (words.empty()) words.emplace_back();
@@ -25,7 +25,7 @@ std::map<std::vector<Text>, int> n_grams(const std::vector<Text>& words, std::si
   return counts;
 }
 
-// What the first code block between fences at line beginnings holds, else all.
+// Returns the content of the first code block between fences at line beginnings, or the whole answer.
 TextView code_block(TextView answer) {
   answer = strip(answer);
   const auto fence_from = [&](std::size_t from) {
@@ -35,7 +35,7 @@ TextView code_block(TextView answer) {
     return TextView::npos;
   };
   for (std::size_t open = fence_from(0); open != TextView::npos; open = fence_from(open + 1)) {
-    // A language may follow, and then white space with a line end, the last of which the block begins behind.
+    // A language may follow the fence, then white space with line ends; the block begins after the last of these.
     std::size_t at = open + 3;
     while (at < answer.size() && is_word_character(answer[at])) ++at;
     std::size_t begin = 0;

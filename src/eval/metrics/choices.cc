@@ -16,7 +16,7 @@ bool is_one_of(const std::vector<Text>& labels, TextView text) {
   return std::find(labels.begin(), labels.end(), text) != labels.end();
 }
 
-// Each of `parts` becomes a space, and several spaces one.
+// Replaces each of `parts` by a space, and several spaces by one.
 Text spaced(Text text, std::initializer_list<TextView> parts) {
   for (const TextView part : parts) text = replace_all(std::move(text), part, U" ");
   const auto end = std::unique(text.begin(), text.end(), [](char32_t a, char32_t b) { return a == ' ' && b == ' '; });
@@ -24,7 +24,7 @@ Text spaced(Text text, std::initializer_list<TextView> parts) {
   return text;
 }
 
-// Whether one of the labels begins one character behind the first prefix that occurs; nothing if none does.
+// Returns whether one of the labels begins one character after the first prefix that occurs; nullopt if none occurs.
 std::optional<bool> behind_prefix(TextView text, std::initializer_list<TextView> prefixes,
                                   const std::vector<Text>& labels) {
   for (const TextView prefix : prefixes) {
@@ -72,7 +72,7 @@ double boxed(const Turn& turn, TextView answer) {
   constexpr TextView kBoxed = U"\\boxed{";
   const std::size_t at = answer.rfind(kBoxed);
   if (at == TextView::npos || turn.references.empty()) return 0;
-  // Up to the brace that closes it; \text{...} may be inside.
+  // The box ends at the brace that closes it; \text{...} may be inside.
   std::size_t end = at + kBoxed.size();
   for (int depth = 1; end < answer.size(); ++end) {
     depth += answer[end] == '{' ? 1 : answer[end] == '}' ? -1 : 0;

@@ -8,7 +8,7 @@ namespace {
 
 bool contains(TextView text, TextView part) { return text.find(part) != TextView::npos; }
 
-// How many references, changed by `change`, the text contains.
+// Returns how many references, changed by `change`, the text contains.
 template <typename Change>
 std::size_t n_contained(const Turn& turn, TextView text, Change change) {
   return static_cast<std::size_t>(
@@ -20,7 +20,7 @@ double share(std::size_t n, const Turn& turn) {
   return turn.references.empty() ? 0 : static_cast<double>(n) / static_cast<double>(turn.references.size());
 }
 
-// RULER strips an answer, makes control characters line ends, and strips again.
+// RULER strips an answer, turns control characters into line ends, and strips again.
 Text ruler_answer(TextView answer) {
   Text text(strip(answer));
   for (char32_t& c : text) {
@@ -29,7 +29,7 @@ Text ruler_answer(TextView answer) {
   return lower(strip(text));
 }
 
-// Words between white space and the characters that InfiniteBench takes for it.
+// Returns the words between white space and the characters that InfiniteBench replaces by it.
 std::vector<Text> words_between_marks(TextView answer) {
   Text text(answer);
   for (char32_t& c : text) {
@@ -54,8 +54,8 @@ double classification(const Turn& turn, TextView answer) {
   for (const std::string& reference : turn.references) {
     const Text truth = decode(reference);
     std::vector<Text> kept = found;
-    // LongBench removes from the list that it walks through, so the entry after a removed one is not looked at. What
-    // is removed is the first equal entry.
+    // LongBench removes entries from the list that it walks through, so it skips the entry after a removed one. It
+    // removes the first equal entry.
     for (std::size_t i = 0; i < kept.size(); ++i) {
       if (contains(truth, kept[i]) && kept[i] != truth) kept.erase(std::find(kept.begin(), kept.end(), kept[i]));
     }

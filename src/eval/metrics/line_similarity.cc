@@ -6,9 +6,9 @@
 namespace winnow::eval {
 namespace {
 
-constexpr std::size_t kLongText = 200;  // from here on difflib takes frequent characters for junk
+constexpr std::size_t kLongText = 200;  // from this length on difflib treats frequent characters as junk
 
-// Characters that Python's difflib.SequenceMatcher(None, a, b) matches.
+// Counts the characters that Python's difflib.SequenceMatcher(None, a, b) matches.
 class BlockMatcher {
  public:
   BlockMatcher(TextView a, TextView b) : a_(a), b_(b) {
@@ -33,10 +33,10 @@ class BlockMatcher {
            matched(block.a + block.size, a_end, block.b + block.size, b_end);
   }
 
-  // The longest common block, of equals the first in a, then in b; then extended by characters of any kind.
+  // Returns the longest common block, of equals the first in a, then in b, extended by equal characters of any kind.
   Block longest(std::size_t a_begin, std::size_t a_end, std::size_t b_begin, std::size_t b_end) const {
     Block best = {a_begin, b_begin, 0};
-    std::unordered_map<std::size_t, std::size_t> lengths;  // of blocks that end at a position of b
+    std::unordered_map<std::size_t, std::size_t> lengths;  // lengths of blocks that end at a position of b
     for (std::size_t i = a_begin; i < a_end; ++i) {
       std::unordered_map<std::size_t, std::size_t> now;
       const auto found = positions_.find(a_[i]);

@@ -1,4 +1,4 @@
-// The table of longest common subsequences of two lists of words, which two packages walk back through differently.
+// The table of the longest common subsequences of two lists of words. Two packages walk back through it differently.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ class CommonTable {
     }
   }
 
-  // The indices in `a` of one subsequence, last first. Where the two lengths behind are equal: back in a if
-  // `ties_in_a`, else in b.
+  // Returns the indices in `a` of one longest common subsequence, last first. Where both remaining lengths are equal,
+  // the walk goes back in a if `ties_in_a`, else in b.
   std::vector<std::size_t> matched(bool ties_in_a) const {
     std::vector<std::size_t> indices;
     std::size_t i = a_.size();

@@ -15,7 +15,7 @@ double share_equal(TextView answer, TextView truth) {
   return static_cast<double>(n_equal) / static_cast<double>(numbers.size());
 }
 
-// int(text), written without leading zeros; nothing if it is none.
+// Returns int(text), written without leading zeros; nullopt if the text is no integer.
 std::optional<std::string> integer(TextView text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -27,7 +27,7 @@ std::optional<std::string> integer(TextView text) {
   return (negative && text != U"0" ? "-" : "") + encode(text);
 }
 
-// The first \d+\.\d+|\d+.
+// Returns the first match of \d+\.\d+|\d+.
 std::optional<double> first_decimal(TextView text) {
   std::size_t begin = 0;
   while (begin < text.size() && !is_digit(text[begin])) ++begin;

@@ -12,14 +12,14 @@ namespace {
 
 bool is_vowel_letter(char c) { return std::string_view("aeiou").find(c) != std::string_view::npos; }
 
-// A y is a consonant at the beginning and behind a vowel.
+// A y is a consonant at the beginning and after a vowel.
 bool is_consonant(std::string_view word, std::size_t i) {
   bool consonant = false;
   for (std::size_t k = 0; k <= i; ++k) consonant = word[k] == 'y' ? k == 0 || !consonant : !is_vowel_letter(word[k]);
   return consonant;
 }
 
-// m of [C](VC){m}[V].
+// Returns m of [C](VC){m}[V].
 int measure(std::string_view stem) {
   int m = 0;
   bool before = true;
@@ -43,7 +43,7 @@ bool ends_double_consonant(std::string_view word) {
   return n >= 2 && word[n - 1] == word[n - 2] && is_consonant(word, n - 1);
 }
 
-// *o, and NLTK's words of two letters.
+// Returns true for the paper's condition *o, and for NLTK's extension of it to words of two letters.
 bool ends_cvc(std::string_view word) {
   const std::size_t n = word.size();
   if (n == 2) return !is_consonant(word, 0) && is_consonant(word, 1);
@@ -55,7 +55,7 @@ struct Rule {
   std::string_view suffix, replacement;
 };
 
-// The first rule whose suffix fits is the only one that is tried.
+// Applies the first rule whose suffix fits; no other rule is tried.
 template <typename Allowed>
 void apply_first(std::string& word, std::span<const Rule> rules, Allowed allowed) {
   for (const Rule& rule : rules) {

@@ -7,7 +7,7 @@
 namespace winnow::eval {
 namespace {
 
-// Sentences end at "."; a blank one is one empty word.
+// Splits a text into sentences, which end at "."; a blank sentence is one empty word.
 std::vector<std::vector<Text>> sentences_of(TextView text) {
   std::vector<std::vector<Text>> sentences;
   for (const Text& sentence : split_at(text, '.')) {

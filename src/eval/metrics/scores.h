@@ -1,4 +1,5 @@
-// What the rows of the table of metrics call: an answer and one truth, or a turn with its references.
+// The functions behind the table of metrics. They score an answer against one reference, or against a turn with all of
+// its references.
 #pragma once
 
 #include <vector>
@@ -8,23 +9,23 @@
 
 namespace winnow::eval {
 
-// token_f1.cc: F1 of two bags of words, 0 without a common one.
+// token_f1.cc: returns F1 of two bags of words, 0 if they have no word in common.
 double bag_f1(const std::vector<Text>& answer, const std::vector<Text>& truth);
 double token_f1(TextView answer, TextView truth);              // LongBench f1
 double chinese_f1(TextView answer, TextView truth);            // LongBench f1_zh
 double chinese_character_f1(TextView answer, TextView truth);  // InfiniteBench longbook_qa_chn
 
-// rouge_l.cc: ROUGE-L of the package rouge 1.0.1; the Chinese one on words joined by spaces.
+// rouge_l.cc: ROUGE-L of the package rouge 1.0.1; the Chinese one joins words by spaces first.
 double rouge_l(TextView answer, TextView truth);
 double chinese_rouge_l(TextView answer, TextView truth);
 
-// rouge_score.cc: of the package rouge_score 0.1.2.
+// rouge_score.cc: scores of the package rouge_score 0.1.2.
 double rouge1_stemmed(TextView answer, TextView truth);  // words stemmed by Porter's method
 double rouge_l_sum(TextView answer, TextView truth);
 
-// line_similarity.cc: fuzz.ratio of the first line of code, 0 to 1.
+// line_similarity.cc: returns fuzz.ratio of the first line of code, in [0, 1].
 double line_similarity(TextView answer, TextView truth);
-// 0 to 100, as fuzzywuzzy without its C extension: Python's difflib, junk of long texts included.
+// Returns 0 to 100 as fuzzywuzzy does without its C extension: with Python's difflib, its junk in long texts included.
 int fuzzy_ratio(TextView a, TextView b);
 
 // numbers.cc
@@ -33,7 +34,7 @@ double share_of_paragraphs(TextView answer, TextView truth);   // passage_retrie
 double first_digits(const Turn& turn, TextView answer);        // passkey, number_string
 double last_integer(const Turn& turn, TextView answer);        // code_run
 double first_number(const Turn& turn, TextView answer);        // math_find
-double first_number_whole(const Turn& turn, TextView answer);  // the same in SCBench: cut to an integer for one
+double first_number_whole(const Turn& turn, TextView answer);  // SCBench math_find: truncated if the reference is whole
 double leading_numbers(const Turn& turn, TextView answer);     // math_calc
 
 // containment.cc
@@ -54,7 +55,7 @@ double faulty_function(const Turn& turn, TextView answer);
 double boxed(const Turn& turn, TextView answer);  // NeedleBench reasoning: the last \boxed{...}
 
 // bleu.cc
-// BLEU-4 of words by white space, smoothed by method 4 of Chen and Cherry as in NLTK.
+// Returns BLEU-4 of the words between white space, smoothed by method 4 of Chen and Cherry as in NLTK.
 double bleu(TextView answer, TextView truth);
 double best_function(const Turn& turn, TextView answer);  // SCBench repoqa: turn.classes are the repository's functions
 

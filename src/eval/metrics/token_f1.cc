@@ -11,8 +11,8 @@ bool is_ascii_punctuation(char32_t c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// lower(), without ASCII punctuation, in words, without the articles. Python replaces the words \b(a|an|the)\b by a
-// space: a maximal run of word characters that is one of them.
+// Returns the words of the text in lower case, without ASCII punctuation and articles. Python replaces the words
+// \b(a|an|the)\b by a space; here these are maximal runs of word characters.
 std::vector<Text> normalised_words(TextView text) {
   Text kept;
   Text run;

@@ -33,7 +33,7 @@ Figure drawn(std::string name, Chart chart) {
   return figure;
 }
 
-// How a method looks in all plots of a report: its place among the methods that evict.
+// Returns the look of a method in all plots of a report: its place among the methods that evict.
 std::size_t look_of(const Section& section, const Variant& variant) {
   std::size_t place = 0;
   for (const Variant& other : section.variants) {
@@ -43,7 +43,7 @@ std::size_t look_of(const Section& section, const Variant& variant) {
   return place;
 }
 
-// A series for every method that evicts.
+// Returns a series for every method that evicts.
 std::vector<charts::Series> series_of(const Section& section, const RowNumber& x, const RowNumber& y,
                                       bool with_intervals) {
   std::vector<charts::Series> all;
@@ -80,8 +80,8 @@ Axis measure_axis(const Section& section) {
   return {.label = "NLL of the continuation, nats a token"};
 }
 
-// Full caches: one for each pair of entry types. The one that is compared with has no distance, and a logarithmic axis
-// no place for it.
+// Returns the levels of the full caches, one for each pair of entry types. The reference itself is left out: its
+// divergence is 0, which a logarithmic axis cannot show.
 std::vector<charts::Level> full_levels(const Section& section, const RowNumber& value) {
   std::vector<charts::Level> levels;
   for (const SummaryRow& row : section.rows) {

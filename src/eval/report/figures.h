@@ -9,19 +9,19 @@
 namespace winnow::eval {
 
 struct Figure {
-  std::string name;         // of a file, without ".svg"; unique in the report
-  std::string svg, narrow;  // drawn charts::kWide (needles: as narrow) and charts::kNarrow
+  std::string name;         // name of a file, without ".svg"
+  std::string svg, narrow;  // drawn charts::kWide (heat maps: charts::kNarrow) and charts::kNarrow
 };
 
-// The measure against what is kept (a share of the entries or of the bytes, and MiB), the references' likelihood, the
-// time of a token where it was measured.
+// Returns plots of the measure against what is kept (a share of the entries or of the bytes, and MiB) and, where it was
+// measured, against the time of a token, and of the references' likelihood.
 std::vector<Figure> quality_figures(const Section& section, KeptUnit by = KeptUnit::kEntries);
-// Time that the methods take to choose.
+// Returns a plot of the time that the methods take to choose.
 std::vector<Figure> speed_figures(const Section& section);
-// A heat map for every task, method and budget.
+// Returns a heat map for every task, method and budget.
 std::vector<Figure> needle_figures(const Section& section);
 
-// Letters, digits, '-' and '_' only.
+// Returns the text as a file name of letters, digits, '-' and '_' only.
 std::string file_stem(const std::string& text);
 
 }  // namespace winnow::eval

@@ -11,7 +11,7 @@ namespace winnow::eval {
 
 struct ReportOptions {
   int n_answers = 20;   // samples of a task whose answers can be browsed
-  std::string against;  // Variant::name that all others are set against; empty: none
+  std::string against;  // Variant::name with which all others are compared; empty: none
   KeptUnit by = KeptUnit::kEntries;
 };
 
@@ -20,11 +20,11 @@ struct ReportFile {
   std::string content;
 };
 
-// report.html (self-contained), report.md, results.csv and figures/*.svg. Throws Error(kNotFound) for an `against` that
+// Returns report.html (self-contained), report.md, results.csv and figures/*.svg. Throws Error(kNotFound) if `against`
 // was not run.
 std::vector<ReportFile> make_report(const Results& results, const ReportOptions& options = {});
 
-// The data that the page's browser of answers reads: JSON.
+// Returns the JSON that the page's browser of answers reads.
 std::string answers_json(const Results& results, int n_answers);
 
 }  // namespace winnow::eval

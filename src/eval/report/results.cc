@@ -32,7 +32,8 @@ std::shared_ptr<const SampleInfo> sample_info(const Json& json) {
   return info;
 }
 
-// Fidelity was once the distance from the full cache in the run's own types, which hides what quantising costs.
+// Throws Error(kUnsupported) for fidelity that earlier versions measured as the distance from the full cache in the
+// run's own types, which hides the cost of quantisation.
 void check_reference(const std::string& folder, const StoredRun& run) {
   const EntryTypes types = types_of(run.configuration);
   if (types == reference_types(types) || run.configuration.contains(kReferenceTypes)) return;
@@ -52,7 +53,8 @@ void add_with_own_types(std::set<std::string>& methods, const StoredRun& run) {
   }
 }
 
-// Without those that store entries in several types at one budget, as runs in other types of the cache bring together.
+// Removes the methods that store entries in several types at one budget, as happens if runs differ in the types of the
+// cache.
 void drop_ambiguous(std::set<std::string>& methods, const std::map<AnswerKey, Answer>& answers) {
   std::map<std::pair<std::string, std::string>, std::set<EntryTypes>> types;  // by method and budget
   for (const auto& [key, answer] : answers) {

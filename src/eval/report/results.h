@@ -1,4 +1,4 @@
-// The answers of one or several folders of `winnow eval`, joined with what is known of their samples.
+// The answers of one or several folders of `winnow eval`, joined with the data of their samples.
 #pragma once
 
 #include <map>
@@ -31,12 +31,13 @@ struct Results {
   std::vector<std::string> methods;  // in the order in which the runs list them
   std::vector<std::string> budgets;  // likewise; "" (the full cache) is not among them
   std::vector<std::string> folders;
-  std::vector<Result> results;                   // one a key
-  std::int64_t n_expected = 0;                   // answers that the runs have when they are through
-  std::set<std::string> methods_with_own_types;  // that choose the types of their entries, as auto does
+  std::vector<Result> results;                   // one per key
+  std::int64_t n_expected = 0;                   // answers that the runs have once complete
+  std::set<std::string> methods_with_own_types;  // methods that choose the types of their entries, as auto does
 };
 
-// Throws Error(kInvalidArgument) for runs of different models, and what read_run throws.
+// Reads the folders. Throws Error(kInvalidArgument) for runs of different models, kUnsupported for fidelity to a full
+// cache of quantised entries, and what read_run throws.
 Results load_results(const std::vector<std::string>& folders);
 
 }  // namespace winnow::eval

@@ -45,7 +45,7 @@ std::optional<double> value_of(const Answer& answer, Measure measure) {
   return answer.nll;
 }
 
-// The turns of one context, and all prompts of one book, stand or fall together.
+// The turns of one context, and all prompts of one book, are one cluster.
 std::string cluster_of(const Result& result) {
   if (!result.sample->cluster.empty()) return result.sample->cluster;
   return result.sample->turns.size() > 1 ? result.answer.key.task + "/" + result.answer.key.id : "";
@@ -113,12 +113,13 @@ SummaryRow summarize_row(const Condition& condition, const Members& members, Mea
   return row;
 }
 
-// Names in order of appearance for tasks and groups, of size for numbers.
+// Returns the measure by column, with columns sorted by name, or by size if they are numbers; nullopt if there is no
+// use in the columns.
 std::optional<Breakdown> break_down(const std::string& by, const std::vector<Members>& rows, Measure measure,
                                     const std::function<std::string(const Result&)>& column_of, bool is_number) {
   std::vector<std::string> columns;
   std::set<std::string> known;
-  std::size_t n_samples = 0;  // of the row that has most
+  std::size_t n_samples = 0;  // samples of the row that has most
   for (const Members& members : rows) {
     n_samples = std::max(n_samples, members.size());
     for (const Result* result : members) {
@@ -126,7 +127,7 @@ std::optional<Breakdown> break_down(const std::string& by, const std::vector<Mem
       if (!column.empty() && known.insert(column).second) columns.push_back(column);
     }
   }
-  // Lengths that nearly every sample has to itself are no columns.
+  // Lengths make no columns if nearly every sample has one of its own.
   if (columns.size() < 2 || columns.size() > kMostColumns || (is_number && 2 * columns.size() > n_samples))
     return std::nullopt;
   if (is_number) {
@@ -187,7 +188,7 @@ ComparisonTable compare_methods(const std::string& budget, const std::vector<Var
 
 std::vector<NeedleMap> needle_maps(const Condition& condition, const Members& members) {
   struct Task {
-    std::set<double> depths, lengths;  // of failed samples, too: maps of all methods have the same cells
+    std::set<double> depths, lengths;  // of failed samples, too, so that the maps of all methods have the same cells
     std::map<std::pair<double, double>, std::pair<double, int>> cells;
   };
   std::map<std::string, Task> tasks;
@@ -231,7 +232,7 @@ std::string without_numbers(const std::string& text) {
 
 void add_warnings(Section& section, const std::vector<Members>& rows) {
   std::map<std::string, std::set<std::string>> samples, clusters;  // by task
-  std::map<std::string, std::pair<std::string, int>> failures;     // by the reason without its numbers: one of them
+  std::map<std::string, std::pair<std::string, int>> failures;     // by reason without numbers: an example, its count
   for (const Members& members : rows) {
     for (const Result* result : members) {
       const Answer& answer = result->answer;
@@ -272,8 +273,8 @@ void add_warnings(Section& section, const std::vector<Members>& rows) {
 
 }  // namespace
 
-// From the largest budget to the smallest, by what they keep, and at each from the best method to the worst; what
-// failed comes last. The order of the runs decides between equals.
+// Sorts rows from the largest budget to the smallest, by what they keep, and at each from the best method to the worst;
+// failed ones come last. The order of the runs decides between equals.
 void sort_rows(Section& section) {
   std::map<std::string, std::pair<double, int>> kept;
   for (const SummaryRow& row : section.rows) {
@@ -294,7 +295,7 @@ void sort_rows(Section& section) {
   std::stable_sort(section.rows.begin(), section.rows.end(), [&](const SummaryRow& a, const SummaryRow& b) {
     const double kept_a = kept_by(a), kept_b = kept_by(b);
     if (kept_a != kept_b) return kept_a > kept_b;
-    // Two budgets may keep the same.
+    // Two budgets may keep the same number of entries.
     if (a.condition.budget != b.condition.budget) return a.condition.budget < b.condition.budget;
     return loss(a) < loss(b);
   });
@@ -316,7 +317,7 @@ std::vector<Variant> variants_of(const Results& results) {
   for (const Result& result : results.results) known.insert(variant_of(result.answer.key, results));
   std::vector<Variant> variants;
   for (const std::string& method : results.methods) {
-    // The default first.
+    // The default types come first.
     if (known.contains({method})) variants.push_back({method});
     for (const Variant& variant : known) {
       if (variant.method == method && variant.types != EntryTypes()) variants.push_back(variant);
@@ -379,7 +380,7 @@ std::vector<Section> summarize(const Results& results) {
       std::vector<Variant> compared;
       for (const SummaryRow& row : section.rows) {
         const Condition& condition = row.condition;
-        // The reference has no fidelity to lose.
+        // The reference has no divergence from itself.
         const bool is_full = condition.budget.empty() && (section.measure != Measure::kDivergence ||
                                                           condition.types != reference_types(condition.types));
         if (is_full || condition.budget == budget) compared.push_back(condition.variant());

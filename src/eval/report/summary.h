@@ -1,5 +1,5 @@
-// What the answers say: means with intervals for every method and budget, by task, and methods against each other on
-// the same samples.
+// A summary of the answers: means with intervals for every method and budget, by task, and methods compared with each
+// other on the same samples.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,11 @@
 
 namespace winnow::eval {
 
-// What a benchmark is read by.
+// The quantity that a benchmark reports.
 enum class Measure { kScore, kDivergence, kNll };
 
-// Of a method that chooses the types of its entries, by the budget for one: SummaryRow::types has them.
+// The types of a Variant whose method chooses the types of its entries, by the budget for one: SummaryRow::types has
+// them.
 inline const EntryTypes kOwnTypes{"own", "own"};
 
 // A method with the entry types of its cache: a line of a plot.
@@ -39,19 +40,19 @@ struct Condition {
 // A row of a table: a method with a budget.
 struct SummaryRow {
   Condition condition;
-  EntryTypes types = {};  // of the entries that are stored
-  Interval value;         // of the measure, over all tasks: the mean of the tasks' means
-  // Beside the measure, where the answers have it.
+  EntryTypes types = {};  // types of the stored entries
+  Interval value;         // the measure over all tasks: the mean of the tasks' means
+  // Besides the measure, where the answers have it:
   std::optional<double> nll;               // nats per token of the reference
   std::optional<double> keyword;           // share of the answers that have it
-  std::optional<double> top1;              // fidelity
+  std::optional<double> top1;              // fidelity, share of equal most likely tokens
   std::optional<double> perplexity_ratio;  // fidelity: against the full cache
-  // NaN where every answer failed:
+  // NaN if every answer failed:
   double kept_share = 1;                  // entries kept of the prompt's, mean
   double bytes_kept = 0, bytes_full = 0;  // mean of a prompt
   double prompt_tokens = 0;               // mean
   double evict_ms = 0;                    // mean of a prompt
-  std::optional<double> prefill_s;        // these three only of answers that were computed alone
+  std::optional<double> prefill_s;        // these three: only of answers that were computed alone
   std::optional<double> token_ms;
   std::optional<double> bytes_peak;
   int n_answers = 0, n_failed = 0, n_whole = 0, n_truncated = 0;
@@ -61,13 +62,13 @@ struct SummaryRow {
 struct Breakdown {
   std::string by;  // "task", "length", "group"
   std::vector<std::string> columns;
-  std::vector<std::vector<Interval>> cells;  // [row][column], n_samples 0 where there is nothing
+  std::vector<std::vector<Interval>> cells;  // [row][column]; n_samples is 0 where there are no answers
 };
 
-// Row against column at one budget, paired.
+// Paired comparisons of row and column at one budget.
 struct ComparisonTable {
   std::string budget;
-  std::vector<Variant> variants;               // as the section's rows of this budget
+  std::vector<Variant> variants;               // those of the section's rows at this budget
   std::vector<std::vector<Comparison>> cells;  // [row][column]; the diagonal is empty
 };
 
@@ -79,7 +80,7 @@ struct NeedleMap {
   std::vector<std::vector<std::optional<double>>> cells;  // [depth][length], in [0, 1]
 };
 
-// What tables and plots put methods beside each other by: the entries that they keep, or their bytes.
+// The unit by which tables and plots compare methods: the entries that they keep, or their bytes.
 enum class KeptUnit { kEntries, kBytes };
 
 // A benchmark in one question mode.
@@ -88,28 +89,29 @@ struct Section {
   Measure measure = Measure::kScore;
   int n_samples = 0;
   std::vector<Variant> variants;  // of all sections, in the runs' order
-  // The full cache first; then the largest budget, from the best method to the worst, and so on to the smallest.
+  // The full cache comes first; then the budgets from the largest to the smallest, each from the best method to the
+  // worst.
   std::vector<SummaryRow> rows;
   std::vector<Breakdown> breakdowns;
   std::vector<ComparisonTable> comparisons;
   std::vector<NeedleMap> needle_maps;
   std::vector<std::string> warnings;                  // sentences
-  std::vector<std::pair<std::string, int>> failures;  // an example of each kind, how often
+  std::vector<std::pair<std::string, int>> failures;  // an example of each kind, and how often it occurred
 
   std::string title() const { return benchmark + ", question-" + question; }
-  // A row's bytes as a part of the full cache's in f16, mean of a prompt: that of a row in f16 where there is one,
-  // since answers of earlier versions count the full cache in the types that they store.
+  // Returns a row's bytes as a share of the full cache's in f16, mean of a prompt. The full cache's are those of a row
+  // in f16 if there is one, since answers of earlier versions count the full cache in the types that they store.
   double bytes_share(const SummaryRow& row) const;
 };
 
 Variant variant_of(const AnswerKey& key, const Results& results);
 
-// Those that have answers, in the runs' order of methods.
+// Returns the variants that have answers, in the runs' order of methods.
 std::vector<Variant> variants_of(const Results& results);
 
 std::vector<Section> summarize(const Results& results);
 
-// "12.34 [10.02, 14.60]", in the measure's unit: 100 x score, nats.
+// Returns "12.34 [10.02, 14.60]", in the measure's unit: 100 x score, nats.
 std::string interval_text(const Interval& interval, Measure measure);
 std::string value_text(double value, Measure measure);
 std::string measure_name(Measure measure);          // "score", "KL, nats", "NLL, nats a token"

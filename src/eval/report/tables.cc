@@ -35,7 +35,7 @@ std::string comparison_text(const Comparison& comparison, Measure measure) {
   const Interval& difference = comparison.difference;
   if (difference.n_samples == 0) return "";
   if (measure == Measure::kDivergence) {
-    const int decimals = difference.mean < 0.1 ? 3 : 2;  // of .025x two digits are worth reading
+    const int decimals = difference.mean < 0.1 ? 3 : 2;  // two significant digits for 0.025x
     const std::string text = fixed(difference.mean, decimals) + "x";
     if (!difference.has_bounds()) return text;
     return text + " [" + fixed(difference.low, decimals) + ", " + fixed(difference.high, decimals) + "]";
@@ -51,7 +51,7 @@ std::string comparison_comment(Measure measure, const std::string& row, const st
          ", on the same samples, with 95 % intervals; bold where the interval leaves \"no difference\" out.";
 }
 
-// A field with quotes where it needs them.
+// Returns a field, with quotes if it needs them.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -75,7 +75,7 @@ std::string csv_line(const std::vector<std::string>& fields) {
   return line + "\n";
 }
 
-// A pipe or a line's end would end the cell.
+// A pipe or a line end would end the cell.
 std::string markdown_cell(const std::string& text) {
   std::string cell;
   for (const char c : text) {
@@ -151,7 +151,7 @@ TextGrid overview_grid(const Section& section) {
 
 namespace {
 
-// By the mean of their places among the methods at every budget; the full caches stay first.
+// Sorts the variants by the mean of their places among the methods at every budget; the full caches stay first.
 void sort_by_rank(const Section& section, std::vector<Variant>& variants) {
   std::map<Variant, std::pair<double, int>> places;
   std::string budget;
@@ -203,7 +203,7 @@ TextGrid budget_grid(const Section& section) {
 
 namespace {
 
-// A measure at a part of the bytes; points ascend by the part. Empty outside of what was measured.
+// Returns the measure at a share of the bytes; points ascend by share. Returns "" outside of the measured range.
 std::string at_bytes(const std::vector<std::pair<double, double>>& points, double share, Measure measure) {
   for (const auto& [x, y] : points) {
     if (std::abs(std::log(x / share)) < 0.05) return value_text(y, measure);

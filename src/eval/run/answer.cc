@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostShownBytes = 600;
 
-// The members of a line, to be written or read.
+// Calls visit(name, member) for each member of a line, to write or read it.
 template <typename Key, typename Visit>
 void visit_key(Key& key, const Visit& visit) {
   visit("benchmark", key.benchmark);
@@ -55,7 +55,7 @@ void visit_optional_members(TheAnswer& answer, const Visit& visit) {
   visit("kl_expected", answer.kl_expected);
 }
 
-// The beginning or the end of a text that may be pages long.
+// Returns the end of a text that may be pages long.
 std::string shown_end(const std::string& text) {
   if (text.size() <= kMostShownBytes) return text;
   return valid_utf8("..." + text.substr(text.size() - kMostShownBytes));
@@ -93,7 +93,7 @@ std::string digest(const std::vector<WorkItem>& items) {
   Fnv1a hash;
   const auto add = [&](std::string_view text) {
     hash.add(text).add("\xFF");
-  };  // which no UTF-8 has: "ab", "c" is not "a", "bc"
+  };  // a byte that UTF-8 never has: "ab", "c" is not "a", "bc"
   for (const WorkItem& item : items) {
     for (const std::string* text : {&item.benchmark, &item.sample.task, &item.sample.id, &item.sample.context}) {
       add(*text);
@@ -139,7 +139,7 @@ Answer answer_from_json(const Json& json, const EntryTypes& types) {
   if (!answer.error.empty()) return answer;
   visit_members(answer, get);
   visit_optional_members(answer, [&](const char* name, auto& value) {
-    // A number that is none (a model's broken logits) is written as null.
+    // NaN (from a model's broken logits) is written as null.
     const auto found = json.find(name);
     if (found != json.end() && !found->is_null())
       value = found->get<typename std::decay_t<decltype(value)>::value_type>();

@@ -9,7 +9,7 @@
 namespace winnow::eval {
 namespace {
 
-// A job's turn on its way.
+// A turn of a job that is being answered.
 struct Asked {
   Job* job;
   std::size_t turn;

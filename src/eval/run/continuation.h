@@ -1,4 +1,4 @@
-// Forcing tokens through a cut cache, and comparing its predictions with those of the full cache.
+// Forces tokens through a cut cache and compares its predictions with those of the full cache.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,12 @@
 
 namespace winnow::eval {
 
-// What is forced: a text's true continuation, or an answer.
+// The tokens to force: a text's true continuation, or an answer.
 struct Continuation {
   std::vector<Token> tokens;
-  std::size_t n_feed = 0;  // of them; the prediction after each counts
-  // The prediction of the first counts, too. It does not where the prompt alone makes it, before anything is dropped.
+  std::size_t n_feed = 0;  // tokens to feed; the prediction after each counts
+  // True if the prediction of the first token counts, too. It is false if the prompt alone makes that prediction,
+  // before any entry is dropped.
   bool counts_first = false;
 };
 
@@ -31,8 +32,8 @@ struct ContinuationResult {
   std::optional<double> top1;  // share of equal most likely tokens
 };
 
-// Feeds the continuation to the session (all entries stay) and looks at what it predicts. `reference`: compare with it;
-// `record`: keep the predictions as a reference.
+// Feeds the continuation to the session (all entries stay) and returns the means over its predictions. Compares them
+// with `reference` and appends them to `record`; either may be null.
 ContinuationResult force_continuation(Session& session, const Continuation& continuation,
                                       const ReferencePredictions* reference, ReferencePredictions* record,
                                       const ProgressCallback& on_progress);

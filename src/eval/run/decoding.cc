@@ -53,7 +53,7 @@ std::vector<std::size_t> GenerationBatch::running() const {
   return indices;
 }
 
-// The benchmarks' code for answers of one line forbids every end as the first token.
+// The benchmarks' code for answers of one line forbids every end token as the first token.
 Token GenerationBatch::next_token(const Sequence& sequence) const {
   const std::span<const float> logits = sequence.session->logits();
   const Token best = most_likely(logits);
@@ -79,7 +79,7 @@ bool GenerationBatch::choose(Sequence& sequence) const {
   if (engine_->model()->is_end_of_generation(token)) return false;
   if (sequence.limits.stop_at_newline && token == newline_) return false;
   sequence.tokens.push_back(token);
-  // Nothing is read after the last token: it need not be fed.
+  // No prediction is read after the last token, so it need not be fed.
   return static_cast<int>(sequence.tokens.size()) < sequence.limits.max_new;
 }
 

@@ -1,4 +1,4 @@
-// Steps that decode many sequences at once: forcing references, and generating greedily.
+// Decodes many sequences in each step, to force references or to generate greedily.
 #pragma once
 
 #include <functional>
@@ -16,34 +16,36 @@ Token most_likely(std::span<const float> logits);
 // Called between steps; true ends the work with Error(kCancelled).
 using StopCheck = std::function<bool()>;
 
-// Negative log-likelihood per token of tokens[i] (not empty) going on from sessions[i], in nats. Feeds the sessions.
+// Returns the negative log-likelihood per token, in nats, of tokens[i] as the continuation of sessions[i]; 0 if
+// tokens[i] is empty. Feeds the sessions.
 std::vector<double> forced_nll(Engine& engine, std::span<Session* const> sessions,
                                std::span<const std::vector<Token>> tokens, const StopCheck& should_stop);
 
 struct GenerationLimits {
   int max_new = 0;
-  bool stop_at_newline = false;  // and at least one token
+  bool stop_at_newline = false;  // stops at a newline, after at least one token
 };
 
-// Several answers on their way, each until an end token or its limit.
+// A batch of sequences that generate answers, each until an end token or its limit.
 //
 // Not thread-safe; the sessions belong to the caller and must outlive it.
 class GenerationBatch {
  public:
-  // `newline`: the token at which those that stop at a newline stop.
+  // `newline` is the token that ends sequences with stop_at_newline.
   GenerationBatch(std::shared_ptr<Engine> engine, Token newline);
 
-  // Goes on from the session's logits. `index` comes back from step().
+  // Adds a sequence that continues from the session's logits. step() returns its `index`.
   void add(std::size_t index, Session& session, const GenerationLimits& limits);
 
-  // One token for every sequence that is not over. Returns those that are over now.
+  // A sequence that has ended.
   struct Finished {
     std::size_t index;
     std::vector<Token> tokens;  // without the end token
   };
+  // Decodes one token of every running sequence. Returns the sequences that have ended.
   std::vector<Finished> step();
   bool is_over() const { return running_.empty(); }
-  // Those still running, after an error.
+  // Returns the indices of those still running, after an error.
   std::vector<std::size_t> running() const;
 
  private:
@@ -53,7 +55,7 @@ class GenerationBatch {
     GenerationLimits limits;
     std::vector<Token> tokens;
   };
-  // The next token, or nothing where the answer ends.
+  // Appends the next token, unless the answer ends before it. Returns false if the sequence has ended.
   bool choose(Sequence& sequence) const;
   Token next_token(const Sequence& sequence) const;
 
@@ -62,7 +64,7 @@ class GenerationBatch {
   std::vector<Sequence> running_;
 };
 
-// The last token of "\n".
+// Returns the last token of "\n", or -1 if it has none.
 Token newline_token(const Model& model);
 
 }  // namespace winnow::eval

@@ -1,5 +1,5 @@
 // Fidelity and perplexity: a text is cut, and its true continuation, or the full cache's answer to a question, is
-// forced through what is left.
+// forced through the entries that are kept.
 #include <algorithm>
 
 #include "base/utf8.h"
@@ -8,7 +8,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr std::size_t kContinuationTokens = 64;  // of a continuation that does not say its own, and most of an answer
+constexpr std::size_t kContinuationTokens = 64;  // default length of a continuation, and most tokens of an answer
 
 }  // namespace
 
@@ -89,7 +89,7 @@ void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
       });
   if (!can_compare) return;
   for (std::vector<Job>& group : make_groups(std::span(&pass, 1), beside)) {
-    // The full cache goes through the first pass with the others, and is gone before the next.
+    // The full cache is prefilled in the first pass with the others, and released before the next.
     std::optional<Session> full;
     if (needs_reference) full.emplace(engine->open(reference_options()));
     prefill(group, full ? &*full : nullptr);
@@ -135,7 +135,7 @@ void Runner::Impl::answer_question(const Session& session, const Pass& pass, For
   }
   for (const Token token : answer.tokens) forced.text += engine->model()->token_text(token);
   forced.text = valid_utf8(forced.text);
-  // Where the answer ends by itself, the prediction of its end counts.
+  // If the answer ends by itself, the prediction of its end counts.
   const std::size_t n = answer.tokens.size();
   answer.n_feed = std::ssize(answer.tokens) < most || n == 0 ? n : n - 1;
   answer.counts_first = session.n_tokens() > static_cast<int>(pass.prompt.tokens.size());
@@ -151,7 +151,7 @@ void Runner::Impl::force_job(Job& job, std::span<const Forced> turns, std::size_
   for (const Forced& forced : turns) {
     guarded(
         [&] {
-          // Asked first, because later turns go on from there.
+          // The question is asked first, because later turns continue from it.
           Session session = behind_question(*job.session, item, forced.turn);
           if (!forced.failure.empty()) throw Error(ErrorCode::kInvalidArgument, forced.failure);
           const double before = session.statistics().prefill_s;

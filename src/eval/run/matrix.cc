@@ -15,7 +15,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
 }
 
-// The pieces between separators, trimmed, none of them empty.
+// Returns the pieces between separators, trimmed, without empty ones.
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> pieces;
   while (!text.empty()) {
@@ -32,7 +32,7 @@ int whole_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? value : -1;
 }
 
-// "pool=none", but not "snapkv:pool=none"; and "4" or "8/4", the end of "bits=8:0.3,4".
+// Returns true for "pool=none", but not for "snapkv:pool=none"; and for "4" or "8/4", the end of "bits=8:0.3,4".
 bool is_further_option(std::string_view piece) {
   const std::size_t slash = piece.find('/');
   if (whole_number(piece.substr(0, slash)) >= 0 &&

@@ -1,4 +1,4 @@
-// What is compared: methods x budgets x question modes.
+// The matrix of an evaluation: methods x budgets x question modes.
 #pragma once
 
 #include <optional>
@@ -10,35 +10,35 @@
 
 namespace winnow::eval {
 
-// Whether the cache is cut with the question in sight, or before it is known.
+// The time of the cut: with the question in sight, or before it is known.
 enum class QuestionMode { kAware, kAgnostic };
 std::string_view question_mode_name(QuestionMode mode);
 
-// "aware", "agnostic" or "both"; throws Error(kInvalidArgument).
+// Parses "aware", "agnostic" or "both"; throws Error(kInvalidArgument) for other text.
 std::vector<QuestionMode> parse_question_modes(std::string_view text);
 
-// A row of the matrix.
+// A cell of the matrix: a method at a budget.
 struct Cell {
   EvictionOptions eviction;
-  std::optional<Budget> budget;  // none: the full cache
-  std::string method;            // text forms, as they stand in results
+  std::optional<Budget> budget;  // not set: the full cache
+  std::string method;            // text forms, as written in results
   std::string budget_text;       // "" for the full cache
 };
 
-// The methods of a list. Methods are separated by ';', or by ',': a part NAME=VALUE after a comma still belongs to the
-// method before it ("snapkv:window=16,pool=none,tova" are two).
+// Returns the methods of a list, separated by ';' or ','. A part NAME=VALUE after a comma still belongs to the method
+// before it ("snapkv:window=16,pool=none,tova" are two).
 std::vector<std::string> split_methods(std::string_view list);
 
-// Every evicting method with every budget, `full` once. Throws Error(kInvalidArgument) for a repetition, for methods
-// without budgets and budgets without methods that evict.
+// Returns every evicting method with every budget, and `full` once. Throws Error(kInvalidArgument) for a repetition,
+// for evicting methods without budgets and for budgets without evicting methods.
 std::vector<Cell> make_cells(const std::vector<std::string>& methods, const std::vector<std::string>& budgets);
 
-// The part of the work that one of several processes does: work items whose number is index modulo count.
+// The part of the work of one of several processes: the work items whose number modulo `count` is `index`.
 struct Shard {
   int index = 0;  // from 0
   int count = 1;
 
-  // "i/n" with i from 1 to n; throws Error(kInvalidArgument).
+  // Parses "i/n" with i from 1 to n; throws Error(kInvalidArgument) for other text.
   static Shard parse(std::string_view text);
   std::string text() const;  // "1/4"
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int32_t kTokens = 128;
 constexpr double kMostSeconds = 3;
 
-// Tokens a second. Where time is over before the last layer, those of the layers that came before count.
+// Returns tokens per second. If time is over before the last layer, the share of the layers that are done counts.
 double read_once(Engine& engine, std::span<const Token> tokens, std::int32_t n_ctx) {
   Session session = engine.open({.n_ctx = n_ctx});
   const auto start = std::chrono::steady_clock::now();
@@ -40,7 +40,7 @@ std::int64_t tokens_in_a_minute(Engine& engine, std::int32_t n_ctx) {
   const std::int32_t n_vocab = engine.model()->info().n_vocab;
   for (std::int32_t i = 0; i < std::min(kTokens, n_ctx); ++i) tokens.push_back(i * 7 % n_vocab);
   try {
-    read_once(engine, tokens, n_ctx);  // the weights come from the disk
+    read_once(engine, tokens, n_ctx);  // loads the weights from the disk
     const double per_minute = 60 * read_once(engine, tokens, n_ctx);
     return per_minute < 1e15 ? std::max<std::int64_t>(std::llround(per_minute), 1) : kNoBound;
   } catch (const Error& error) {

@@ -1,4 +1,5 @@
-// How fast an engine reads, before a run begins: what goes together is bounded by the time that it takes.
+// Measures how fast an engine reads before a run begins, because the size of a batch is bounded by the time that it
+// takes.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace winnow::eval {
 
-// Tokens of prompts that the engine reads in a minute, by a short one that is read in some seconds at most; without
-// bound where there is no room for it.
+// Returns the prompt tokens that the engine reads in a minute, measured on a short prompt that takes some seconds at
+// most; the greatest integer if there is no memory for it.
 std::int64_t tokens_in_a_minute(Engine& engine, std::int32_t n_ctx);
 
 }  // namespace winnow::eval

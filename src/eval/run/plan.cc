@@ -41,7 +41,7 @@ bool reads(const std::string& benchmark, std::string_view input) {
   return std::find(inputs.begin(), inputs.end(), input) != inputs.end();
 }
 
-// What was given and none of the benchmarks reads.
+// Throws Error(kInvalidArgument) for inputs that none of the benchmarks reads.
 void check_inputs(const EvaluationRequest& request) {
   const SampleOptions& samples = request.samples;
   const std::tuple<const char*, const char*, bool> given[] = {{"lengths", "--lengths", !samples.lengths.empty()},
@@ -69,7 +69,7 @@ void check_inputs(const EvaluationRequest& request) {
   }
 }
 
-// Modes in which a benchmark is run. Running text has no question.
+// Returns the question modes in which a benchmark is run. Running text has no question.
 std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
   if (asks(protocol_of(benchmark))) return request.modes;
   if (request.modes == std::vector{QuestionMode::kAware}) {
@@ -83,8 +83,8 @@ bool has_task(const Benchmark& benchmark, const std::string& task) {
   return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
 }
 
-// With several benchmarks each takes its own tasks of the list, or all of them if none is there; a task that none of
-// them has is left in, and refused.
+// Returns the tasks of a benchmark to run. With several benchmarks each takes its own tasks of the list, or all of them
+// if the list has none; a task that none of them has stays in the list and is refused.
 std::vector<std::string> tasks_of(const EvaluationRequest& request, const Benchmark& benchmark) {
   std::vector<std::string> tasks = request.samples.tasks;
   if (request.benchmarks.size() == 1) return tasks;
@@ -106,7 +106,7 @@ void add_items(const EvaluationRequest& request, const std::string& name, Plan& 
   options.chat_prompts = plan.prompts->uses_chat_template();
   options.reserved_tokens = plan.prompts->template_tokens();
   for (const QuestionMode mode : modes_of(request, name, plan)) {
-    // The two ways of SCBench are the two modes.
+    // SCBench's multi-turn and multi-request modes are the two question modes.
     options.multi_request = mode == QuestionMode::kAgnostic;
     std::set<std::pair<std::string, std::string>> known;
     for (Sample& sample : benchmark.samples(options)) {
@@ -118,7 +118,8 @@ void add_items(const EvaluationRequest& request, const std::string& name, Plan& 
   }
 }
 
-// A table of another shape is found only when a cut needs its weights; here it must be found before.
+// Throws Error(kInvalidArgument) for a table of another shape than the model's. Otherwise the error would come only
+// when a cut needs its weights.
 //   heads: [n_layer] of the table; a file of head importances may have query heads
 void check_shape(const std::string& method, const std::string& kind, const std::vector<int>& heads,
                  const ModelInfo& info) {
@@ -142,8 +143,8 @@ void check_shape(const std::string& method, const std::string& kind, const std::
                                                " KV heads: name the " + kind + " of this model");
 }
 
-// Loads what cells read from files, once: a run must not begin with a method that none of its sessions could be opened
-// for. Returns a digest of each method's file, by the method's text, because a file may change between two starts.
+// Loads the files that cells read, once: a run must not begin with a method for which no session could be opened.
+// Returns a digest of each method's file, by the method's text, because a file may change between two starts.
 Json load_tables(std::vector<Cell>& cells, const ModelInfo& info) {
   Json digests = Json::object();
   for (Cell& cell : cells) {
@@ -242,7 +243,7 @@ Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const 
   const bool has_fidelity = std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
                                         [](const auto& name) { return compares(protocol_of(name)); });
   if (has_fidelity && types != reference_types(types)) {
-    // Runs from before this was said compared with the full cache in their own types.
+    // Earlier versions did not record this, and compared with the full cache in the run's own types.
     plan.configuration[kReferenceTypes] = reference_types(types).text();
   }
   if (!tables.empty()) plan.configuration["tables"] = tables;

@@ -25,7 +25,7 @@ PromptBuilder::PromptBuilder(std::shared_ptr<const Model> model, bool use_chat_t
   const SplitPrompt first = split_chat(*model_, "", "", "");
   before_ = first.before;
   after_ = first.after;
-  // What follows an answer, up to where the next message's text begins.
+  // The template after an answer, up to where the next message's text begins.
   const std::string mark = "<winnow-next-message>";
   const std::string turn = chat_turn(*model_, mark);
   between_ = turn.substr(0, turn.find(mark));
@@ -109,7 +109,7 @@ PromptBuilder::Continued PromptBuilder::continued(const Sample& sample) const {
 std::vector<Token> PromptBuilder::reference(const Sample& sample, std::size_t turn_index, QuestionMode mode) const {
   const Turn& turn = sample.turns.at(turn_index);
   if (turn.references.empty() || turn.references.front().empty()) return {};
-  // What the model sees last: the assistant's header, or the end of the prompt's own text.
+  // The model sees the assistant's header last, or the end of the prompt's own text.
   const bool prefix_is_last =
       !turn.answer_prefix.empty() && (mode == QuestionMode::kAgnostic || sample.prefix_behind_header);
   const bool header_is_last = is_wrapped(sample) && !prefix_is_last;

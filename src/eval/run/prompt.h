@@ -1,5 +1,5 @@
-// A sample's texts as tokens: wrapped in the model's chat template, cut in two before the question, and shortened in
-// the middle to what the context holds. The rules are those of docs/evaluation.md.
+// Turns a sample's texts into tokens: wraps them in the model's chat template, splits them before the question, and
+// shortens them in the middle to fit the context. The rules are those of docs/evaluation.md.
 #pragma once
 
 #include <cstddef>
@@ -21,47 +21,48 @@ struct Prompt {
 // Thread-safe.
 class PromptBuilder {
  public:
-  // n_ctx: most tokens of prompt and answer together. Throws Error(kUnsupported) if the model has no chat template that
-  // can be used and one is asked for.
+  // n_ctx is the most tokens of prompt and answer together. Throws Error(kUnsupported) if a chat template is asked for
+  // and the model has none that can be used.
   PromptBuilder(std::shared_ptr<const Model> model, bool use_chat_template, std::int32_t n_ctx);
 
-  // Question-aware: everything up to where the answer begins. Throws Error(kContextFull) if there is no room.
+  // Returns the question-aware prompt: everything up to where the answer begins. Throws Error(kContextFull) if there is
+  // no room.
   Prompt whole(const Sample& sample, std::size_t turn) const;
 
-  // Question-agnostic: what is known before any question, short enough for every turn of the sample.
+  // Returns the question-agnostic prompt: the text before any question, short enough for every turn of the sample.
   Prompt context(const Sample& sample) const;
-  // What follows it for a turn, never cut; empty if a turn has no text of its own and no template.
+  // Returns the tokens that follow it for a turn, never cut; empty if a turn has no text of its own and no template.
   std::vector<Token> question(const Sample& sample, std::size_t turn) const;
 
-  // Several turns that go on with one cache (SCBench's multi-turn mode): what is appended before answering `turn`, from
-  // 1, the turn before being answered by its reference.
+  // Returns the tokens to append before `turn`, from 1, is answered, if the turns share one cache (SCBench's multi-turn
+  // mode); the turn before is answered by its reference.
   std::vector<Token> follow_up(const Sample& sample, std::size_t turn) const;
 
-  // The text and its continuation, split where the text ends.
+  // A text and its continuation, split where the text ends.
   struct Continued {
     std::vector<Token> text, continuation;
   };
   Continued continued(const Sample& sample) const;
 
-  // The first reference as the model would go on with it after this turn's prompt; empty if there is none.
+  // Returns the first reference as the model would continue with it after this turn's prompt; empty if there is none.
   std::vector<Token> reference(const Sample& sample, std::size_t turn, QuestionMode mode) const;
 
-  // What the chat template and the begin token add to a prompt.
+  // Returns the number of tokens that the chat template and the begin token add to a prompt.
   std::int32_t template_tokens() const;
 
   bool uses_chat_template() const { return use_chat_template_; }
 
  private:
   bool is_wrapped(const Sample& sample) const { return use_chat_template_ && sample.chat_template; }
-  // Shortens `text` to at most `room` tokens.
+  // Returns the text without its middle if it exceeds `room` tokens.
   std::string shortened(const std::string& text, std::int64_t room, bool& is_truncated) const;
   std::int64_t count(const std::string& text, bool with_template) const;
 
   std::shared_ptr<const Model> model_;
   bool use_chat_template_;
   std::int32_t n_ctx_;
-  std::string before_, after_;  // the template around a user's first message
-  std::string between_;         // around an assistant's answer: up to the user's next message
+  std::string before_, after_;  // template around a user's first message
+  std::string between_;         // template from an assistant's answer to the user's next message
 };
 
 }  // namespace winnow::eval

@@ -31,7 +31,7 @@ constexpr const char* kRunFile = "run.json";
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-// Files of the folder whose names begin so, in order.
+// Returns the .jsonl files of the folder whose names start with `beginning`, sorted.
 std::vector<std::string> files_of(const std::string& folder, const std::string& beginning) {
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -42,7 +42,8 @@ std::vector<std::string> files_of(const std::string& folder, const std::string& 
   return paths;
 }
 
-// Calls `take` for every whole line. A last line without its newline is being written, or was when the process died.
+// Calls `take` for every whole line. A last line without its newline is still being written, or was when the process
+// died.
 void for_each_line(const std::string& path, const std::function<void(const Json&)>& take) {
   InputLines lines(path, input::kRunLine);
   for (int number = 1;; ++number) {
@@ -57,7 +58,7 @@ void for_each_line(const std::string& path, const std::function<void(const Json&
   }
 }
 
-// Bytes up to the end of the last whole line.
+// Returns the number of bytes up to the end of the last whole line.
 off_t whole_lines(int descriptor, const std::string& path) {
   char block[4096];
   off_t end = lseek(descriptor, 0, SEEK_END);
@@ -72,9 +73,9 @@ off_t whole_lines(int descriptor, const std::string& path) {
   return 0;
 }
 
-// "budgets are ["20%"] there and ["10%"] here"
+// Returns the first difference, "budgets is ["20%"] there and ["10%"] here", or "" if there is none.
 std::string difference(const Json& there, const Json& here) {
-  // What a user chose says more than what follows from it.
+  // Settings that a user chose say more than those that follow from them, so they come first.
   for (const char* name : {"model", "benchmarks", "tasks", "methods", "budgets", "question", "lengths", "depths",
                            "limit", "key_type", "value_type"}) {
     if (there.contains(name) && here.contains(name) && there[name] != here[name]) {
@@ -123,7 +124,7 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
     }
     fs::create_directories(folder_, error);
     if (error) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());
-    // Another shard that began at the same moment may have written its files since: then run.json is there by now.
+    // Another shard that began at the same moment may have written its files since; run.json exists by then.
     const bool has_others =
         std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(),
                     [](const auto& entry) { return !entry.path().filename().string().starts_with(kRunFile); });
@@ -136,7 +137,7 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
     const Json content{{"winnow", kVersion}, {"run", run}};
     AtomicFile file(path);
     file.write(content.dump(2) + "\n");
-    file.commit_new();  // where another shard was first, its configuration is then checked as any other
+    file.commit_new();  // if another shard was first, its configuration is checked below
   }
   Json stored;
   try {
@@ -162,7 +163,7 @@ void ResultStore::open_answers() {
     throw Error(ErrorCode::kInvalidArgument,
                 "another process is writing '" + answers_path_ + "': wait for it, or run another shard");
   }
-  // What a killed process left of a line.
+  // Removes the part of a line that a killed process left.
   const off_t whole = whole_lines(descriptor_, answers_path_);
   if (whole < lseek(descriptor_, 0, SEEK_END) && ftruncate(descriptor_, whole) != 0) {
     fail("cannot shorten", answers_path_);

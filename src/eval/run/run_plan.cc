@@ -23,7 +23,7 @@ bool run_plan(const Plan& plan, const EvaluationRequest& request, const std::sha
   lengths.push_back(plan.n_ctx);
   check_cells(*engine, runner_options, lengths);
 
-  // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
+  // Grouping decides which sums are rounded together, so a resumed run keeps the settings that it began with.
   nlohmann::json configuration = plan.configuration;
   if (options.batch) configuration["batch"] = *options.batch;
   if (options.kv_memory) configuration["kv_memory"] = *options.kv_memory;

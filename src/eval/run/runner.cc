@@ -11,7 +11,7 @@
 namespace winnow::eval {
 namespace {
 
-// What is cut in one of them.
+// Returns the prompt that is cut in one of the passes.
 Prompt prompt_of_pass(const PromptBuilder& prompts, const WorkItem& item, std::size_t pass) {
   return item.mode == QuestionMode::kAgnostic ? prompts.context(item.sample) : prompts.whole(item.sample, pass);
 }
@@ -90,7 +90,7 @@ void Runner::Impl::check_memory(const std::string& what, std::size_t bytes) cons
 }
 
 void Runner::Impl::put(const Answer& answer) {
-  // Computed again because a neighbour in its batch was missing.
+  // The answer was computed again because a neighbour in its batch was missing.
   if (store->has(answer.key)) return;
   store->append(answer);
   ++n_done;
@@ -140,14 +140,14 @@ void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
 std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> passes, std::size_t beside) {
   std::vector<std::vector<Job>> groups(1);
   std::size_t pages = beside,
-              passing = 0;  // bytes of the group: what stays, and the most that a prefill needs beside it
-  double work = 0;          // of the group
-  // Those that read the prompt again come last, so that the others need not wait for them.
+              passing = 0;  // bytes of the group: what stays, and the most that a prefill needs besides
+  double work = 0;          // tokens of the group
+  // Cells that read the prompt again come last, so that the others need not wait for them.
   std::vector<std::size_t> cells(options.cells.size());
   std::iota(cells.begin(), cells.end(), std::size_t{0});
   std::stable_partition(cells.begin(), cells.end(), [&](std::size_t cell) { return !reads_again(cell); });
   for (const Pass& pass : passes) {
-    bool is_read = false, is_read_again = false;  // for the group
+    bool is_read = false, is_read_again = false;  // in this group
     for (const std::size_t cell : cells) {
       guarded(
           [&] {
@@ -158,7 +158,7 @@ std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> pa
             const std::size_t own_passing = estimate.kv_bytes_staging + estimate.hidden_bytes;
             check_memory("it", beside + own_pages + own_passing);
             const bool is_full = static_cast<int>(groups.back().size()) >= options.batch;
-            // A cell that only shares what is read anyway is never worth another reading.
+            // A cell that only shares a reading stays in the group: a new group would read the prompt again.
             const bool reads_more = !is_read || (reads_again(cell) && !is_read_again);
             const double reading = reading_work(pass, reads_again(cell));
             const bool is_long = reads_more && work + reading > static_cast<double>(options.batch_tokens);
@@ -204,7 +204,7 @@ void Runner::Impl::prefill_pass(std::span<Job> jobs, Session* beside) {
           put_failures(pass, jobs[0].cell, reason);
           return;
         }
-        // One that cannot be cut takes the others with it: each by itself.
+        // One job that cannot be cut fails all of them, so each is tried by itself.
         for (std::size_t i = 0; i < jobs.size(); ++i) {
           const bool feed_beside = beside != nullptr && beside->n_tokens() == 0;
           prefill_pass(jobs.subspan(i, 1), feed_beside ? beside : nullptr);
@@ -253,7 +253,7 @@ std::vector<std::int32_t> prompt_lengths(const PromptBuilder& prompts, std::span
             is_asked ? prompt_of_pass(prompts, *item, p).tokens.size() : prompts.continued(item->sample).text.size();
         lengths.insert(static_cast<std::int32_t>(n_tokens));
       } catch (const Error&) {
-        // The run writes down what is wrong with a sample.
+        // The run records what is wrong with a sample.
       }
     }
   }
@@ -293,7 +293,7 @@ bool Runner::run(std::span<const WorkItem* const> items, ResultStore& store) {
   try {
     for (std::size_t begin = 0; begin < items.size();) {
       if (self.stop()) return false;
-      // Samples that run together: as many as fill the batch and are read in its time. Always the same ones, done or
+      // As many samples run together as fill the batch and are read in its time. They are always the same ones, done or
       // not.
       std::size_t end = begin, n_sequences = 0;
       double work = 0;

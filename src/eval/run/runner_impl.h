@@ -1,4 +1,4 @@
-// The runner's parts, for its own files.
+// The implementation of Runner, shared by its source files.
 #pragma once
 
 #include <exception>
@@ -15,16 +15,17 @@
 
 namespace winnow::eval {
 
-// Of a reference, for its likelihood.
+// The most tokens of a reference whose likelihood is measured.
 inline constexpr std::size_t kMostReferenceTokens = 128;
 
-// Forks copy the page that they write to; so many tokens more than are fed pay for that and for rounding.
+// Tokens that memory estimates add to those that are fed: forks copy the page that they write to, and pages are rounded
+// up.
 inline constexpr std::int32_t kForkSlack = 2 * 32;
 
 // A prompt that is prefilled once, into a session for every cell.
 struct Pass {
   const WorkItem* item = nullptr;
-  std::vector<std::size_t> turns;  // answered from it
+  std::vector<std::size_t> turns;  // turns answered from it
   Prompt prompt;
   std::size_t n_after = 0;  // most tokens that follow it
 };
@@ -37,14 +38,14 @@ struct Job {
   SessionStatistics after_cut = {};
 };
 
-// What is forced in a turn of a pass, and what the full cache made of it.
+// The tokens that are forced in a turn of a pass, and the full cache's predictions of them.
 struct Forced {
   std::size_t turn = 0;
-  Continuation continuation = {};  // of a question: the full cache's answer, known once that has been asked
-  std::string text = {};           // of that answer
+  Continuation continuation = {};  // for a question: the full cache's answer, known once that has been asked
+  std::string text = {};           // text of that answer
   ReferencePredictions reference = {};
   double full_nll = 0;
-  std::string failure = {};  // why there is nothing to compare with
+  std::string failure = {};  // why there is no reference to compare with
 };
 
 std::size_t count_passes(const WorkItem& item);
@@ -56,81 +57,85 @@ struct Runner::Impl {
   RunnerCallbacks callbacks;
   Token newline;
   ResultStore* store = nullptr;
-  std::int64_t n_done = 0, n_total = 0, n_before = 0;  // answers; before the run
-  // Of what runs together now: tokens of the feeds that are over, of the one under way, and of all, about; answers that
-  // were there before it, and that it brings.
+  std::int64_t n_done = 0, n_total = 0, n_before = 0;  // answers; n_before: those before the run
+  // About what runs together now: estimated tokens of the feeds that are over, of the current feed, and in total;
+  // answers that existed before it, and that it adds.
   double work_before = 0, work_of_feed = 0, work_total = 0;
   std::int64_t answers_before = 0, answers_of_work = 0;
 
   Impl(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options, RunnerCallbacks callbacks);
 
   // runner.cc
-  SessionOptions reference_options() const;  // of the full cache that fidelity compares with
+  SessionOptions reference_options() const;  // options of the full cache that fidelity compares with
   SessionOptions session_options(std::size_t cell) const;
   AnswerKey key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const;
   bool is_done(const WorkItem& item) const;
   bool stop() const { return callbacks.should_stop && callbacks.should_stop(); }
-  // The pass number p of a sample. Throws where there is no such prompt.
+  // Returns pass number p of a sample. Throws Error if there is no such prompt.
   Pass make_pass(const WorkItem& item, std::size_t p) const;
-  // What a pass becomes; a prompt that cannot be made is written down as a failure of its turns.
+  // Appends the passes of a sample; a prompt that cannot be made is recorded as a failure of its turns.
   void add_passes(const WorkItem& item, std::vector<Pass>& passes);
-  // Groups of jobs that run together. Jobs that can never run are written down as failures. `beside`: bytes that the
-  // first group leaves to something else.
+  // Returns groups of jobs that run together. Jobs that can never run are recorded as failures. `beside` is the number
+  // of bytes that the first group leaves free for another session.
   std::vector<std::vector<Job>> make_groups(std::span<const Pass> passes, std::size_t beside = 0);
-  // Prefills a group; the jobs of a pass that fails are written down and taken out. `beside` gets the first pass, too.
+  // Prefills a group; the jobs of a pass that fails are recorded as failures and removed. `beside` is one more session
+  // that gets the first pass.
   void prefill(std::vector<Job>& group, Session* beside = nullptr);
   void prefill_pass(std::span<Job> jobs, Session* beside);
   Answer answer_of(const Job& job, std::size_t turn, std::size_t n_together) const;
-  // Throws Error(kOutOfMemory) where `bytes` are more than a group may take.
+  // Throws Error(kOutOfMemory) if `bytes` are more than a group may take.
   void check_memory(const std::string& what, std::size_t bytes) const;
   void put(const Answer& answer);
   void put_failure(const WorkItem& item, std::size_t turn, std::size_t cell, const std::string& reason);
   void put_failures(const Pass& pass, std::size_t cell, const std::string& reason);
 
   // work.cc
-  bool reads_again(std::size_t cell) const;  // whether its method reads the prompt a second time
+  bool reads_again(std::size_t cell) const;  // returns true if its method reads the prompt a second time
   double reading_work(const Pass& pass, bool reads_again) const;
-  // After the prompt, of one cell.
+  // Returns the tokens after the prompt, of one cell.
   double answering_work(const Pass& pass) const { return static_cast<double>(pass.n_after * pass.turns.size()); }
-  // From now on these run together: about so many tokens, for so many answers.
+  // Begins the work of a group: about n_tokens tokens, for n_answers answers.
   void begin_work(double n_tokens, std::int64_t n_answers);
   void begin_work(std::span<const Job> group);
-  // For the next feed, of so many tokens: tells how far it is, and stops it.
+  // Returns the callback of the next feed, of n_tokens tokens, which reports its progress and stops it.
   ProgressCallback feed_callback(double n_tokens);
-  void add_work(double n_tokens);  // of a step of decoding
+  void add_work(double n_tokens);  // adds a decode step
   void tell_work(double of_feed) const;
-  // What a sample's passes read and write in all cells, as far as they can be made; 0 if there is no bound.
+  // Returns the tokens that a sample's passes read and write in all cells, without passes that cannot be made; 0 if
+  // there is no bound.
   double work_of(const WorkItem& item) const;
   std::int64_t answers_missing(const Pass& pass, std::size_t cell) const;
 
   // answering.cc
-  // The turn's question, behind a fork of what was cut; `session` goes on to the later turns.
+  // Returns a fork of the cut session with the turn's question appended; `session` goes on to the later turns.
   Session ask(Session& session, const WorkItem& item, std::size_t turn);
   int room_in_context(const Session& session) const { return options.n_ctx - session.n_tokens(); }
   void answer_group(std::vector<Job>& group);
   void answer_round(std::vector<Job>& group, std::size_t round);
 
   // forcing.cc
-  // Whether the reference goes through the pass of the others: all sessions of a pass have the same entry types.
+  // Returns true if the reference is prefilled in the same pass as the cells: all sessions of a pass have the same
+  // entry types.
   bool reference_shares_pass() const;
   void force_item(const WorkItem& item);
   void force_pass(const Pass& pass, std::vector<Forced>& turns);
-  // Where something is forced: behind the question, if there is one.
+  // Returns the fork into which tokens are forced, after the question if there is one.
   Session behind_question(Session& session, const WorkItem& item, std::size_t turn);
   void record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns);
-  // What the full cache answers, greedily.
+  // Generates the full cache's answer, greedily.
   void answer_question(const Session& session, const Pass& pass, Forced& forced);
   void force_job(Job& job, std::span<const Forced> turns, std::size_t n_together);
 };
 
-// Calls `work`, and `failed` with the reason if it throws anything but a request to stop and what ends all ranks.
+// Calls `work`, and `failed` with the reason if it throws anything but a request to stop or an error that ends all
+// ranks.
 template <typename Work, typename Failed>
 void guarded(const Work& work, const Failed& failed) {
   try {
     work();
     return;
   } catch (const PipelineError&) {
-    throw;  // of no sample
+    throw;  // not an error of a sample
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
     failed(std::string(error.what()));

@@ -1,4 +1,4 @@
-// What the runner does in tokens: what goes together is bounded by it, and how far it is is told in it.
+// Measures the runner's work in tokens, which bounds what runs together and gives the progress.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace winnow::eval {
 namespace {
 
-// A pass that repeats a prompt takes so many times as long as to read it.
+// Time of a pass that repeats a prompt, as a multiple of the time to read it.
 constexpr double kReadAgain = 2.2;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Runner::Impl::tell_work(double of_feed) const {
   if (!callbacks.on_work) return;
   const double done = std::min(work_before + of_feed, work_total);
   const double of_group = work_total > 0 ? done / work_total : 0;
-  // Answers that come one by one out of a group are counted as what they took.
+  // Answers under way count by the share of the group's work that is done.
   const double answers = std::max(static_cast<double>(n_done), static_cast<double>(answers_before) +
                                                                    of_group * static_cast<double>(answers_of_work));
   const auto n_to_do = static_cast<double>(std::max<std::int64_t>(n_total - n_before, 1));
@@ -89,7 +89,7 @@ double Runner::Impl::work_of(const WorkItem& item) const {
       const Pass pass = make_pass(item, p);
       work += reading_work(pass, again) + static_cast<double>(options.cells.size()) * answering_work(pass);
     } catch (const Error&) {
-      // What is wrong with a sample is written down when its turn comes.
+      // An error in a sample is recorded when its turn comes.
     }
   }
   return work;

@@ -1,4 +1,4 @@
-// What the runner gets: a sample, where it is from, and how it is asked.
+// The input of the runner: a sample, its benchmark, and how it is asked.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@ enum class Protocol {
   kPerplexity,      // force the true continuation
 };
 
-// Whether samples have questions: the cache is cut before or after them, and a sample may have several.
+// Returns true if samples have questions: the cache is cut before or after them, and a sample may have several.
 constexpr bool asks(Protocol protocol) {
   return protocol == Protocol::kAnswer || protocol == Protocol::kAnswerFidelity;
 }
-// Whether predictions are set beside the full cache's.
+// Returns true if predictions are compared with the full cache's.
 constexpr bool compares(Protocol protocol) {
   return protocol == Protocol::kFidelity || protocol == Protocol::kAnswerFidelity;
 }
@@ -33,16 +33,16 @@ struct WorkItem {
   Protocol protocol = Protocol::kAnswer;
 };
 
-// Whether its turns after the first go on with the cache of the turn before (SCBench's multi-turn mode).
+// Returns true if turns after the first continue with the cache of the turn before (SCBench's multi-turn mode).
 bool is_multi_turn(const Sample& sample);
 inline bool is_multi_turn(const WorkItem& item) {
   return item.mode == QuestionMode::kAware && is_multi_turn(item.sample);
 }
 
-// By the benchmark's name.
+// Returns the protocol of a benchmark, by its name.
 Protocol protocol_of(std::string_view benchmark);
 
-// Changes when any of the samples does: a resumed run must go on with the same ones.
+// Returns a digest that changes when any of the samples does: a resumed run must go on with the same ones.
 std::string digest(const std::vector<WorkItem>& items);
 
 }  // namespace winnow::eval

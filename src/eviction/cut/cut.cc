@@ -11,8 +11,8 @@
 namespace winnow {
 namespace {
 
-// Indices, into the entries stored at present, of those that stay when the candidates `chosen` do. Both lists ascend
-// and chosen is a part of layer.stored[h].
+// Returns the indices, into the entries stored at present, of those that stay if the candidates `chosen` do. Both lists
+// ascend, and `chosen` is a subset of layer.stored[h].
 std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
   std::vector<std::int32_t> kept;
   kept.reserve(layer.n_protected(h) + chosen.size());
@@ -31,7 +31,7 @@ std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const st
   return kept;
 }
 
-// Scores of the sinks and of the candidates `chosen` (ascending).
+// Returns the scores of the sinks and of the candidates `chosen` (ascending).
 std::vector<float> kept_scores(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
   const HeadRanking& ranking = layer.ranking->head(h);
   std::vector<float> of_candidate(layer.n_candidates[h]);
@@ -135,7 +135,7 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
   return cuts;
 }
 
-// What is due once a layer has been added.
+// Returns the cuts that are due once a layer has been added.
 std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
   int first_layer = 0;
   newest_high.clear();
@@ -256,7 +256,7 @@ std::int64_t Cut::n_protected() const {
 std::vector<LayerCut> Cut::narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for) {
   State& state = *state_;
   if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
-  // All that carrying out a cut changes, but for the rankings.
+  // The state that apply() changes, except the rankings.
   struct Stored {
     std::vector<std::vector<std::int32_t>> candidates;
     std::vector<std::int64_t> n_high;
@@ -272,7 +272,7 @@ std::vector<LayerCut> Cut::narrowed(std::int64_t total, double high_fraction, co
   int first_layer = 0;
   std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
   for (std::size_t l = 0; l < budgets.size(); ++l) {
-    // Rounded shares may grow by one where a budget shrinks.
+    // A rounded share may grow by one although its budget shrinks.
     for (std::size_t h = 0; h < budgets[l].size(); ++h) {
       budgets[l][h] = std::min(budgets[l][h], std::ssize(state.layers[l].stored[h]));
     }

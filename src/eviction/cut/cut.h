@@ -1,5 +1,5 @@
-// One cut of a sequence's cache: it scores layers as they come, shares the total among layers and heads, and returns
-// the entries that stay. In layer-major prefill layers come one by one, and layers already cut may be cut again (the
+// One cut of a sequence's cache: it scores layers as they arrive, shares the total among layers and heads, and returns
+// the entries that stay. In layer-major prefill layers arrive one by one, and layers already cut may be cut again (the
 // cascade of CAKE and LAVa); the final state equals that of the one-shot allocation.
 #pragma once
 
@@ -28,19 +28,20 @@ struct LayerCut {
 
 // The real-valued shares and integer budgets of a finished cut (for golden files, analyses, statistics).
 struct CutReport {
-  std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for a layer never cut
-  std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], parts of the rounded layer budget, likewise
+  std::vector<double> layer_share;                // [n_layer], without protected entries; 0 for a layer never cut
+  std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], parts of the rounded layer budget, without
+                                                  // protected entries
   std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
   std::vector<std::vector<std::int32_t>> high;    // [n_layer][n_kv_head], of `budget`, entries stored in more bits
   std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
-// One cut. Not thread-safe. It knows nothing of pages or models.
+// One cut. Not thread-safe. It is independent of pages and models.
 class Cut {
  public:
-  // Takes a method and the size of the cut. is_one_of_several: see newest_layer(). Throws Error(kInvalidArgument) with
-  // the smallest budget that works if T is less than the protected entries (sinks and window in every head) while the
-  // prompt is longer than the budget.
+  // Takes a method and the size of the cut. is_one_of_several: see newest_layer(). Throws Error(kInvalidArgument),
+  // whose message gives the smallest budget that works, if T is less than the protected entries (sinks and window in
+  // every head) while the prompt is longer than the budget.
   Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several = false);
   ~Cut();
   Cut(Cut&&) noexcept;
@@ -52,19 +53,19 @@ class Cut {
   bool keeps_everything() const;
 
   // Scores layer view.layer and returns the cuts that are due now, at most one per layer, in ascending order. Layers
-  // that are cut have to come in order; after the last one the cuts are final. In prefill the layer just added is
+  // that are cut must be added in order; after the last one the cuts are final. In prefill the layer just added is
   // always among them (also when it keeps everything), an earlier one only if it loses entries or more bits. Throws
   // Error(kInvalidArgument) for a score that is not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
-  // Does the same with scores that other cuts of the same layer share.
+  // Adds a layer with scores that other cuts of the same layer share.
   std::vector<LayerCut> add_layer(LayerScoring& scoring);
 
-  // A model over several machines has a Cut on each. Each adds the layers that its machine holds and sends the others a
-  // summary of each: numbers of entries, the weight of a measured layer, and, in a global ranking, the scores and
-  // positions of candidates that may stay. The others add the summary in the layer's turn. All thus go through the same
-  // stages, and each returns the cuts of its own layers.
+  // A model over several machines has a Cut on each. Each Cut adds the layers that its machine holds and sends the
+  // others a summary of each: numbers of entries, the weight of a measured layer, and, in a global ranking, the scores
+  // and positions of candidates that may stay. The others add the summary in the layer's turn. All thus go through the
+  // same stages, and each returns the cuts of its own layers.
   //
-  // Returns the summary of the layer added last, after add_layer, in a cut that is one of several.
+  // Returns the summary of the layer added last. Valid after add_layer, if the cut is one of several.
   std::span<const std::byte> newest_layer() const;
   // Adds a layer of another machine and returns the cuts that are due, as add_layer. Throws Error(kInternal) for the
   // summary of another layer.
@@ -73,14 +74,14 @@ class Cut {
 
   // Keeps the rankings that narrowed() needs after the last layer. Must be called before the first one.
   void allow_narrowing();
-  // Returns the cuts by which a smaller total would drop more of the entries that this cut keeps, or store more of them
-  // in fewer bits. May be called any number of times after the last layer, and changes nothing. high_fraction is the
-  // part of CutShape::high.
+  // Returns the cuts for a smaller total, which drop more of the entries that this cut keeps or store more of them in
+  // fewer bits. May be called any number of times after the last layer, and changes no state. high_fraction replaces
+  // that of CutShape::high.
   std::vector<LayerCut> narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for);
-  // Returns the number of sinks and window entries of all heads, the least that a cut keeps.
+  // Returns the number of sinks and window entries of all heads, which every cut keeps.
   std::int64_t n_protected() const;
 
-  // Returns the report of the layers that this cut was given itself. Valid after the last layer, or from the start if
+  // Returns the report of the layers that add_layer was given. Valid after the last layer, or from the start if
   // everything is kept.
   const CutReport& report() const;
 

@@ -1,4 +1,4 @@
-// How a cut shares its total: among layers, among their heads, and between the entries in more bits and the others.
+// A cut's sharing of its total: among layers, among their heads, and between the entries in more bits and the others.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -26,14 +26,14 @@ struct RankedHead {
   std::int64_t n() const { return last - first; }
 };
 
-// Selects the n best candidates over all heads, or all of them where there are fewer. On return `first` is one past a
+// Selects the n best candidates over all heads, or all of them if there are fewer. On return `first` is one past a
 // head's last selected candidate. Equal scores go to the later token, then to the lower layer and head. This is a
 // quickselect over sorted lists: a round drops half of the longest one, which it finds by binary search.
 std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, std::vector<RankedHead> heads,
                                       std::int64_t n) {
   const auto at = [&](const RankedHead& head, std::int64_t i) { return layers[head.layer].candidate(head.head, i); };
   while (true) {
-    std::int64_t n_open = 0;  // neither taken nor left out
+    std::int64_t n_open = 0;  // candidates that are neither taken nor left out
     for (const RankedHead& head : heads) n_open += head.n();
     if (n_open <= n) {
       for (RankedHead& head : heads) head.first = head.last;
@@ -47,7 +47,7 @@ std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, st
     const RankedHead pivot = heads[largest];
     const std::int64_t middle = pivot.first + pivot.n() / 2;
     const RankedCandidate median = at(pivot, middle);
-    std::vector<std::int64_t> ends;  // of those no worse than the pivot
+    std::vector<std::int64_t> ends;  // per head, the end of the candidates no worse than the pivot
     std::int64_t n_better = 0;
     for (const RankedHead& head : heads) {
       const auto is_no_worse = [&](std::int64_t i) {
@@ -66,14 +66,14 @@ std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, st
     if (are_taken) {
       n -= n_better;
     } else {
-      heads[largest].last = middle;  // the pivot is the worst of too many
+      heads[largest].last = middle;  // the pivot is the worst of these, which are too many
     }
   }
 }
 
 }  // namespace
 
-// Real-valued shares of all heads by a static table, protected entries not counted.
+// Returns the real-valued shares of all heads by a static table, without protected entries.
 std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
   const std::vector<double> weights = table.weights(shape, options);
   std::vector<std::int64_t> floors, caps;
@@ -89,7 +89,7 @@ std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
   return shares;
 }
 
-// Of the first n_seen layers, which share the whole total among them.
+// Returns the shares of the first n_seen layers, which share the whole total among them.
 std::vector<double> Cut::State::layer_shares(int n_seen) const {
   std::vector<double> weights;
   if (parts.layers->is_measured()) {
@@ -132,7 +132,7 @@ void Cut::State::fill_report(int l, std::vector<double> head_share, const std::v
   }
 }
 
-// What each head of the layers seen keeps in this stage: what it can still get at most.
+// Returns the candidates that each head of the layers seen keeps in this stage: the most that it can still get.
 std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
   const int n_seen = static_cast<int>(layers.size());
   const std::vector<double> shares = layer_shares(n_seen);
@@ -152,15 +152,15 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   return ceilings;
 }
 
-// How many of the best `left` candidates of all layers seen each head has, the best `floor` of each head before all
-// others: equal scores go to the later token, then to the lower layer and head.
+// Returns how many of the best `left` candidates of all layers seen each head has. The best `floor` candidates of each
+// head come before all others; equal scores go to the later token, then to the lower layer and head.
 std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
   std::vector<std::vector<std::int64_t>> counts;
   std::vector<RankedHead> heads;
   for (int l = 0; l < std::ssize(layers); ++l) {
     counts.emplace_back(shape.heads[l], 0);
     for (int h = 0; h < n_kv_head(l); ++h) {
-      // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
+      // A candidate that a stage dropped cannot come back: a head's survivors here are the first of its ranking.
       const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
       counts[l][h] = std::min(floor, n_stored);
       left -= counts[l][h];
@@ -178,8 +178,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
   return global_counts(shared_total(), std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads()));
 }
 
-// How many entries of each head are stored in more bits: ranked over the whole model where the method ranks so, else a
-// layer's best in each of its heads alike.
+// Returns the number of entries of each head that are stored in more bits. They are the best of the whole model if the
+// method ranks it as a whole; else each head of a layer gets the same fraction of its entries.
 std::vector<std::vector<std::int64_t>> Cut::State::high_budgets(int first_layer,
                                                                 const std::vector<std::vector<std::int64_t>>& budgets) {
   std::vector<std::vector<std::int64_t>> high;
@@ -223,7 +223,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::high_budgets(int first_layer,
   return high;
 }
 
-// The budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
+// Returns the budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
 std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parallel_for, int& first_layer) {
   const int newest = static_cast<int>(layers.size()) - 1;
   first_layer = newest;

@@ -1,5 +1,5 @@
-// The state of a cut while layers come: the layers that have been scored, the entries that are stored of each, and the
-// budgets so far. Private to cut.cc, cut_budgets.cc and cut_summary.cc.
+// The state of a cut while layers arrive: the scored layers, the entries that are stored of each, and the budgets so
+// far. Private to cut.cc, cut_budgets.cc and cut_summary.cc.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct ScoredLayer {
   std::vector<std::int64_t> n_high = {};               // [n_kv_head] entries stored in more bits
   bool is_new = true;                                  // the layer was never cut yet
   bool is_elsewhere = false;                           // another machine holds the layer
-  // [n_kv_head] candidates that may stay of a layer elsewhere, best first; only in a global ranking.
+  // [n_kv_head] candidates that may stay in another machine's layer, best first; only in a global ranking.
   std::vector<std::vector<RankedCandidate>> ranked = {};
   bool is_evictable = true;  // false: a layer that is never cut
 
@@ -56,9 +56,9 @@ struct Cut::State {
   Parts parts;
   EvidenceNeeds needs;
   bool is_one_of_several = false;
-  bool is_prefill = true;  // layers arrive whole and are cut as they come
+  bool is_prefill = true;  // layers arrive whole and are cut as they arrive
   bool is_final = false;   // the last layer has been cut
-  bool narrows = false;    // rankings are kept after that (allow_narrowing)
+  bool narrows = false;    // rankings are kept after the last layer (allow_narrowing)
   std::vector<ScoredLayer> layers;
   CutReport report;
   std::vector<std::int64_t> newest_high = {};  // [n_kv_head] the newest layer's entries among the best of all layers
@@ -93,7 +93,8 @@ struct Cut::State {
         std::min<std::int64_t>(shape.n_tokens, std::int64_t{options.window} + options.sinks));
   }
 
-  // Return the number of protected entries and of candidates of head (l, h). A layer yet to come is whole.
+  // Return the number of protected entries and of candidates of head (l, h). A layer that was not added yet counts as
+  // whole.
   std::int64_t n_protected(int l, int h) const {
     return l < std::ssize(layers) ? layers[l].n_protected(h) : whole_protected();
   }
@@ -113,7 +114,7 @@ struct Cut::State {
     return n;
   }
 
-  // Returns the entries to share out: T less the protected entries of all layers, at most all candidates.
+  // Returns the entries to share out: T minus the protected entries of all layers, at most all candidates.
   std::int64_t shared_total() const {
     std::int64_t total = shape.total, candidates = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {

@@ -1,5 +1,6 @@
-// What cuts of one sequence on several machines tell each other of a layer: a count for the heads, the layer's weight,
-// for every head five numbers of entries, and then, where all layers are ranked together, the best candidates of each.
+// The summaries of layers that cuts of one sequence on several machines exchange: the number of heads, the layer's
+// weight, for every head four numbers of entries, and then, if all layers are ranked together, the best candidates of
+// each head.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -51,7 +52,8 @@ void Cut::State::write_newest() {
   std::vector<std::int64_t> n_ranked(n_kv_head(l));
   for (int h = 0; h < n_kv_head(l); ++h) {
     if (parts.layers->is_global() && shape.fixed_budget.empty()) n_ranked[h] = std::ssize(layer.stored[h]);
-    // What is among the best of all layers counts for the bits of others even where it does not stay.
+    // A candidate among the best of all layers counts towards the high-precision entries of other layers even if it
+    // does not stay.
     if (h < std::ssize(newest_high)) n_ranked[h] = std::max(n_ranked[h], newest_high[h]);
     put(newest_layer, layer.n_sinks[h]);
     put(newest_layer, layer.n_window[h]);

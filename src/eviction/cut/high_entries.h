@@ -11,8 +11,8 @@ namespace winnow {
 
 // Returns how many entries of each head are stored in more bits: a multiple of high.unit each, together fraction *
 // total entries rounded down, or as many as there is room for. Heads get them in proportion to their weights. kept:
-// entries that each head keeps. round_up: rounds every head's number up instead, which no later stage of a cascade
-// exceeds.
+// entries that each head keeps. round_up: rounds every head's number up instead, so that no later stage of a cascade
+// exceeds it.
 std::vector<std::int64_t> high_counts(const HighPrecision& high, double total, std::span<const double> weights,
                                       std::span<const std::int64_t> kept, bool round_up);
 

@@ -10,7 +10,7 @@
 namespace winnow {
 namespace {
 
-// A NaN stays.
+// Replaces scores by larger earlier ones. A NaN stays.
 void take_larger(LayerScores& scores, std::span<const std::vector<float>> earlier) {
   for (std::size_t h = 0; h < earlier.size(); ++h) {
     const std::size_t n = std::min(scores[h].size(), earlier[h].size());

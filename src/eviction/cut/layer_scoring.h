@@ -15,7 +15,7 @@ namespace winnow {
 // outlive the view and the ParallelFor. Not thread-safe; it computes in parallel inside.
 class LayerScoring {
  public:
-  // Takes the WindowColumn bits that any part of any cut will ask for (EvidenceNeeds::window_columns).
+  // Takes the WindowColumn bits that all parts of all cuts need (EvidenceNeeds::window_columns).
   LayerScoring(const LayerView& view, unsigned columns, const ParallelFor& parallel_for,
                SharedCosts costs = SharedCosts())
       : view_(view), columns_(columns), parallel_for_(parallel_for), costs_(std::move(costs)) {}

@@ -7,14 +7,14 @@
 namespace winnow {
 namespace {
 
-// The water level over the items in `who`, all of positive weight; writes their x. Exact at the breakpoints: between
-// two of them the sum is linear in lambda.
+// Finds the water level over the items in `who`, all of positive weight, and writes their x. Exact at the breakpoints:
+// between two of them the sum is linear in lambda.
 void fill(std::span<const double> weights, std::span<const std::int64_t> floors, std::span<const std::int64_t> caps,
           const std::vector<std::size_t>& who, double total, std::vector<double>& x) {
   struct Breakpoint {
     double lambda;
     std::size_t item;
-    bool is_cap;  // else where the item leaves its floor
+    bool is_cap;  // false: the item leaves its floor here
   };
   std::vector<Breakpoint> breakpoints;
   double clamped = 0;  // sum of the items at floor or cap
@@ -47,7 +47,7 @@ void fill(std::span<const double> weights, std::span<const std::int64_t> floors,
       is_active[point.item] = 1;
       ++n_active;
     }
-    // Summed afresh: adding and taking away weights of very different size would leave their rounding errors behind.
+    // The slope is summed anew: adding and subtracting weights of very different size would accumulate rounding errors.
     slope = 0;
     for (const std::size_t i : who) slope += is_active[i] != 0 ? weights[i] : 0.0;
   }
@@ -100,7 +100,7 @@ std::vector<std::int64_t> round_shares(std::span<const double> shares, std::int6
   std::iota(by_fraction.begin(), by_fraction.end(), 0);
   std::stable_sort(by_fraction.begin(), by_fraction.end(),
                    [&](std::size_t a, std::size_t b) { return fraction[a] > fraction[b]; });
-  // Runs of equal fractions go by index.
+  // Runs of equal fractions are ordered by index.
   for (auto begin = by_fraction.begin(); begin != by_fraction.end();) {
     auto end = begin + 1;
     while (end != by_fraction.end() && fraction[*(end - 1)] - fraction[*end] <= kShareTolerance) ++end;

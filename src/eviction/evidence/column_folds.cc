@@ -10,12 +10,12 @@
 namespace winnow {
 namespace {
 
-// Heads alone are too few for the threads: a head's rows are split in so many parts, whatever the number of threads, as
-// sums depend on it.
+// There are fewer heads than threads, so a head's rows are split into this many parts. The number does not depend on
+// that of threads, since the sums depend on it.
 constexpr int kParts = 4;
 constexpr int kBlockRows = 256;
 
-// Rows [first, last) of a head folded into columns [n_group][n_prefix].
+// Folds rows [first, last) of a head into columns [n_group][n_prefix].
 void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head, const kernels::QueryRows& all,
                const float* log_sum_exp, int first, int last, std::span<float> columns) {
   const LayerView& view = evidence.view();

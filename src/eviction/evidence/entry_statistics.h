@@ -1,4 +1,4 @@
-// Statistics of a layer's entries, measured where these lie: on a device, whose memory the processor cannot read.
+// Statistics of a layer's entries, measured on the device that holds them, whose memory the processor cannot read.
 // LayerEvidence asks for them, and computes all others from a copy of the rows.
 #pragma once
 
@@ -27,31 +27,32 @@ class EntryStatistics {
  public:
   virtual ~EntryStatistics() = default;
 
-  // Return what LayerEvidence returns under these names; nullopt for what is not measured here.
+  // Return the statistics of LayerEvidence with the same names; nullopt if they are not measured here.
   //   n_columns: [n_kv_head] first entries of each head
   virtual std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
                                                  std::span<const std::int32_t> n_columns) = 0;
-  // Sums of the squares of the rows' attention: [n_kv_head][n_group * n_columns].
+  // Returns the sums of the squares of the rows' attention: [n_kv_head][n_group * n_columns].
   virtual std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
                                                                  std::span<const std::int32_t> n_columns) = 0;
-  // Attention weights exp(score - log_sum_exp) folded over the rows, log_sum_exp [n_rows][n_head]:
+  // Returns the attention weights exp(score - log_sum_exp) folded over the rows, log_sum_exp [n_rows][n_head]:
   // [n_kv_head][n_group * n_columns].
   virtual std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
                                                               const float* log_sum_exp,
                                                               std::span<const std::int32_t> n_columns) = 0;
-  // The logs of expected exponentials of scores, from the moments of all query heads, [n_head][key_dim] and
+  // Returns the logs of expected exponentials of scores, from the moments of all query heads, [n_head][key_dim] and
   // [n_head][key_dim][key_dim]: [n_kv_head][n_group * n_entries].
   virtual std::vector<std::vector<double>> expected_scores(std::span<const double> mean,
                                                            std::span<const double> covariance) = 0;
-  // [n_kv_head][n_entries]
+  // Returns a norm of every entry: [n_kv_head][n_entries].
   virtual std::vector<std::vector<float>> norms(EntryNorm norm) = 0;
-  // Likewise; nullopt where the output projection cannot be read here.
+  // Returns the norms of the projected values, [n_kv_head][n_entries]; nullopt if the output projection cannot be read
+  // here.
   virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
   // Returns LayerView::w_o, which is made at the first call.
   virtual const float* output_projection() = 0;
-  // Returns queries that were kept [n_rows][n_head][key_dim] in the processor's memory, and passes that show them. They
-  // are copied at the first call.
+  // Return kept queries [n_rows][n_head][key_dim] in the processor's memory, and passes that refer to them. They are
+  // copied at the first call.
   virtual const float* kept_queries(std::int32_t first_row, int n_rows) = 0;
   virtual std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) = 0;
   // Returns the same entries in the processor's memory: [n_kv_head]. They are copied at the first call.

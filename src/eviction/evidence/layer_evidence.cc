@@ -43,7 +43,7 @@ EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
 
 namespace {
 
-// Entries with a position below `bound`: the runs ascend.
+// Returns the number of entries with a position below `bound`: the runs ascend.
 std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound) {
   std::int32_t count = 0;
   for (const kernels::EntryRun& run : entries.runs) {
@@ -111,14 +111,14 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
 
 namespace {
 
-// Entries [first, last) of a head: a work item.
+// A work item: entries [first, last) of a head.
 struct HeadPart {
   int head;
   std::int32_t first;
   std::int32_t last;
 };
 
-// Statistics and what they cost those who share them.
+// A statistic, and its cost for those that share it.
 template <typename Value>
 struct Shared {
   std::optional<Value> value;
@@ -128,7 +128,7 @@ struct Shared {
 using Columns = std::vector<std::vector<float>>;
 using RowsOf = std::function<kernels::QueryRows(int head)>;
 
-// The first n_of(head) entries of every head, `size` at a time.
+// Returns the first n_of(head) entries of every head, in parts of `size`.
 std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size,
                                 const std::function<std::int32_t(int head)>& n_of) {
   std::vector<HeadPart> parts;
@@ -140,7 +140,7 @@ std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size
   return parts;
 }
 
-// A number for each stored entry: [n_kv_head][n_entries].
+// Returns zeros for each stored entry: [n_kv_head][n_entries].
 Columns entry_columns(const LayerEvidence& evidence) {
   Columns columns;
   for (int h = 0; h < evidence.n_kv_head(); ++h) columns.emplace_back(static_cast<std::size_t>(evidence.n_entries(h)));
@@ -173,7 +173,7 @@ void cosines_to_mean_key(const kernels::AttentionShape& shape, const kernels::He
   });
 }
 
-// Rows [first, last) as float32.
+// Reads rows [first, last) as float32.
 void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, kernels::RowKind kind,
                std::int32_t first, std::int32_t last, float* out) {
   const int dim = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
@@ -187,10 +187,11 @@ void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries&
   }
 }
 
-// Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
+// There are fewer heads than threads, so heads are cut into parts of this size. It does not depend on the number of
+// threads, and neither do the sums.
 constexpr std::int32_t kPart = 1024;
 
-// The rows' sums over all of a head's entries, sinks not among them: [n_kv_head][n_group * n_rows].
+// Returns the rows' sums over all of a head's entries, without sink logits: [n_kv_head][n_group * n_rows].
 std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
   const LayerView& view = evidence.view();
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
@@ -212,7 +213,7 @@ std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence
   return sums;
 }
 
-// The log-sum-exps of rows, sinks included, -inf where a row sees nothing: [n_rows][n_head].
+// Returns the log-sum-exps of rows, sink logits included; -inf if a row sees no entry: [n_rows][n_head].
 std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
   const LayerView& view = evidence.view();
   const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
@@ -231,7 +232,7 @@ std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const
   return result;
 }
 
-// Reductions of rows over the prefix columns, of the rows that rows_of(head) gives.
+// Returns the statistics of the prefix columns over the rows that rows_of(head) gives.
 WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
   const LayerView& view = evidence.view();
   const int n_kv_head = evidence.n_kv_head(), n_group = evidence.n_group();
@@ -275,7 +276,7 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
   return result;
 }
 
-// The sums of the squares of the reference rows' attention on the prefix: [n_kv_head][n_group * n_prefix].
+// Returns the sums of the squares of the reference rows' attention on the prefix: [n_kv_head][n_group * n_prefix].
 Columns reference_squares(const LayerEvidence& evidence) {
   const LayerView& layer = evidence.layer();
   const StatisticsRows rows = {.q = layer.reference_q, .n_rows = layer.n_reference_rows, .sees_all = true};
@@ -296,7 +297,7 @@ Columns reference_squares(const LayerEvidence& evidence) {
 }  // namespace
 
 struct LayerEvidence::State {
-  // The value, made by `make` at the first call.
+  // Returns the value, which `make` makes at the first call.
   template <typename Value>
   const Value& once(Shared<Value>& shared, const std::function<Value()>& make) {
     const auto work = [&] {
@@ -310,7 +311,8 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
-  // What `measure` writes of each head's entries, likewise; or this norm, if the entries' holder measures it.
+  // Returns what `measure` computes of each head's entries at the first call, or this norm if the entries'
+  // EntryStatistics measures it.
   const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared, std::optional<EntryNorm> norm,
                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
                                             std::span<float>)) {
@@ -465,7 +467,7 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
     const LayerView& view = this->view();
     const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
     Columns norms = entry_columns(*this);
-    const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
+    const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // numbers of one group
     parallel_for_(static_cast<int>(parts.size()), [&](int index) {
       const HeadPart& part = parts[at(index)];
       std::vector<kernels::EntryRun> runs;

@@ -29,8 +29,8 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
     std::copy(in.begin(), in.end(), out.begin());
     return;
   }
-  // A token's neighbours are taken in ascending order, for many tokens at a time, which the compiler makes vectors of.
-  // Sums begin afresh for each token, in double: a running sum would break exact ties.
+  // A token's neighbours are taken in ascending order, for many tokens at a time, so that the compiler vectorises the
+  // loops. The sum of each token is computed anew, in double: a running sum would break exact ties.
   const float* x = in.data();
   constexpr std::ptrdiff_t kTokens = 256;
   double sums[kTokens];
@@ -41,8 +41,8 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
     for (std::ptrdiff_t i = begin; i < end; ++i) values[i - begin] = x[first_of(i)];
     if (pool == Pooling::kAverage) std::copy(values, values + (end - begin), sums);
     for (std::ptrdiff_t shift = 1; shift < kernel; ++shift) {
-      // Tokens whose neighbour at this place, counted from the first one that there is, exists. Those near the begin
-      // have fewer neighbours before them.
+      // Takes neighbour number `shift`, counted from the first that exists, of the tokens that have it. Tokens near the
+      // begin have fewer neighbours before them.
       const std::ptrdiff_t inner = std::clamp(half, begin, end);
       const auto take = [&](std::ptrdiff_t i, std::ptrdiff_t neighbour) {
         if (pool == Pooling::kMax) {
@@ -81,7 +81,7 @@ std::vector<float> group_only(std::span<const float> columns, int n_group, Group
     for (int g = 0; g < n_group; ++g) {
       const float value = columns[static_cast<std::size_t>(g) * n + i];
       sum += static_cast<double>(value);
-      // A NaN must not vanish: it is reported by the caller.
+      // A NaN must not vanish, since the caller reports it.
       if (!(value <= max)) max = value;
     }
     out[i] = reduction == GroupReduction::kMean ? static_cast<float>(sum / n_group) : max;

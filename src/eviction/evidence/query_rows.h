@@ -12,7 +12,7 @@ namespace winnow {
 // Returns the query rows of one KV head's GQA group, from `q` [n_rows][n_head][key_dim] of the last n_rows tokens.
 kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head);
 
-// Likewise of rows that may see all entries.
+// Returns the query rows of one KV head's GQA group, from rows that may see all entries.
 kernels::QueryRows rows_of_head(const LayerView& view, const StatisticsRows& rows, int head);
 
 // Returns the view's reference rows of one KV head's GQA group, each of which sees all entries.

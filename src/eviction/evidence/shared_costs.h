@@ -1,5 +1,5 @@
 // A cost account for results that several users share: each is charged as many seconds as if it had worked alone. The
-// first user does the work, and must not look slower than those who find it done.
+// first user does the work, and must not look slower than users that reuse its results.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class SharedCosts {
   using Clock = std::function<double()>;  // seconds
   explicit SharedCosts(Clock clock = steady_seconds) : clock_(std::move(clock)) {}
 
-  // Begins the account of the next user, who has been charged for nothing yet.
+  // Begins the account of the next user, with no charges.
   void begin_user();
 
   // Calls `make` if the item is not made yet. In either case the present user is charged for the item and its parts,
@@ -41,7 +41,7 @@ class SharedCosts {
   Clock clock_;
   int payer_ = 1;
   double paid_ = 0, made_ = 0;  // seconds of items that the present user used, and of those that it made
-  std::vector<Item*> making_;   // items that are being made, each inside the one before
+  std::vector<Item*> making_;   // items that are being made, each nested in the one before
   double inside_ = 0;           // seconds of parts of the innermost one
 };
 

@@ -1,5 +1,5 @@
 // uniform: every KV head of a layer gets the same.
-//   share_h = budget / n_kv_head; what a head cannot hold goes to the others
+//   share_h = budget / n_kv_head; entries that a head cannot hold go to the others
 #include "eviction/cut/shares.h"
 #include "eviction/options/registry.h"
 

@@ -19,7 +19,7 @@ class CakeLayers final : public LayerAllocator {
     return {.window_rows = options.window, .window_columns = kWindowMean | kWindowM2 | kWindowEntropy};
   }
   std::vector<Option> options() const override {
-    constexpr double kMinTau = 0.1;  // a preference to the power of more than ten is no number any more
+    constexpr double kMinTau = 0.1;  // a preference to a power above ten overflows
     return {number_option("tau1", kMinTau, kMaxNumberOption, 1.0, "exponent 1/tau1 of the dispersion"),
             number_option("tau2", kMinTau, kMaxNumberOption, 1.0, "exponent 1/tau2 of the shift")};
   }

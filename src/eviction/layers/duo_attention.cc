@@ -1,7 +1,7 @@
 // duo-attention: retrieval heads are kept whole, the others keep sinks and window only.
 // DuoAttention, arXiv 2410.10819:
-//   share_h = N less the protected entries for the most important heads, one after the other, until the total is spent;
-//   0 for the rest (tables/head_importance_table.h)
+//   share_h = N minus the protected entries for the most important heads, one after the other, until the total is
+//   spent; 0 for the rest (tables/head_importance_table.h)
 #include "eviction/options/registry.h"
 #include "eviction/tables/head_importance_table.h"
 

@@ -1,5 +1,5 @@
 // uniform: every layer gets the same number of entries for each of its KV heads.
-//   share_l = n_kv_head(l), up to a factor; 1/L of the total where all layers have as many
+//   share_l = n_kv_head(l), up to a factor; 1/L of the total if all layers have the same number of KV heads
 #include "eviction/options/registry.h"
 
 namespace winnow {

@@ -1,4 +1,4 @@
-// In how many bits what stays is stored: as text, and by the size of a budget.
+// The number of bits in which kept entries are stored: as text, and by the size of a budget.
 #include <span>
 #include <string>
 
@@ -17,7 +17,7 @@ std::optional<int> width(std::string_view text) {
   return std::nullopt;
 }
 
-// "4", or keys and values apart: "8/4".
+// Parses "4", or keys and values separately: "8/4".
 std::optional<BitWidths> widths(std::string_view text) {
   const std::size_t slash = text.find('/');
   const std::optional<int> keys = width(text.substr(0, slash));
@@ -31,7 +31,7 @@ std::string text_of(const BitWidths& bits) {
   return bits.keys == bits.values ? keys : keys + "/" + std::to_string(bits.values);
 }
 
-// What is best from which part of the prompt on; the last row holds for what is smaller.
+// The best bits for budgets from a part of the prompt on; the last row also applies below all others.
 struct Row {
   double from;
   Bits bits;
@@ -43,16 +43,17 @@ constexpr Bits best_in(BitWidths high, double fraction, BitWidths others) {
   return {.rule = Bits::Rule::kGiven, .all = others, .high = high, .high_fraction = fraction};
 }
 
-// Of its bytes: chosen on three novels and on answers to questions about other documents (docs/methods.md, auto).
+// By a part of its bytes: chosen on three novels and on answers to questions about other documents (docs/methods.md,
+// auto).
 constexpr Row kByBytes[] = {{0.30, all_in(both(8))},
                             {0.175, best_in(both(8), 0.3, both(4))},
                             {0.09, best_in(both(8), 0.22, both(4))},
                             {0.075, best_in(both(8), 0.15, both(4))},
                             {0.025, best_in(both(4), 0.5, both(3))},
                             {0.0, all_in(both(3))}};
-// Of its entries: their number is given, and bits are all that is left to choose.
+// By a part of its entries: their number is given, so that only the bits remain to be chosen.
 constexpr Row kByEntries[] = {{0.15, all_in(both(8))}, {0.0, all_in(both(4))}};
-// While cuts of a prompt are tried for a loss: all of them store what is coarser in the same type.
+// For cuts of a prompt that are tried for a loss: all of them store the coarser entries in the same type.
 constexpr Row kForALoss[] = {{0.30, best_in(both(8), 1, both(4))},
                              {0.175, best_in(both(8), 0.3, both(4))},
                              {0.13, best_in(both(8), 0.22, both(4))},

@@ -17,7 +17,7 @@ struct ByteUnit {
   double bytes;
 };
 
-// Longest names first: each ends in the one after it.
+// Longest names first, since each ends in a later one.
 constexpr ByteUnit kByteUnits[] = {
     {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1.0},
 };
@@ -34,11 +34,11 @@ constexpr double kMaxBytes = 0x1p53;
 
 constexpr std::string_view kOfBytes = "%bytes";
 constexpr std::string_view kLossPrefix = "kl=";
-constexpr double kLeastLoss = 1e-4, kMostLoss = 10;  // nats a token: rounding alone costs the one, guessing the other
+constexpr double kLeastLoss = 1e-4, kMostLoss = 10;  // nats per token: the cost of rounding alone, and of guessing
 constexpr double kMostOfBytes =
-    0.3;  // of a prompt's bytes in f16, for a loss: eight bits an entry lose next to nothing
+    0.3;  // largest part of a prompt's bytes in f16 for a loss: entries of eight bits lose next to nothing
 
-// The shortest number of per cent that reads back as this fraction.
+// Returns the shortest percentage that reads back as this fraction.
 std::string percent_text(double fraction) {
   for (int digits = 1; digits < 17; ++digits) {
     char buffer[40];
@@ -53,7 +53,7 @@ std::string percent_text(double fraction) {
   return {buffer, end.ptr};
 }
 
-// Plain decimal notation only: no sign, exponent, hexadecimal or infinity.
+// Parses plain decimal notation only: no sign, exponent, hexadecimal or infinity.
 std::optional<double> plain_number(std::string_view text) {
   if (text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
   return parse_double(text);
@@ -112,7 +112,7 @@ std::string Budget::text() const {
     }
     case Unit::kBytes:
       for (const ByteUnit& byte_unit : kByteUnits) {
-        if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // KiB rather than KB
+        if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // prefers KiB to KB
         char buffer[40];
         const auto end =
             std::to_chars(buffer, buffer + sizeof buffer, static_cast<std::int64_t>(amount / byte_unit.bytes));
@@ -137,14 +137,14 @@ std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, 
       total = amount * static_cast<double>(n_heads);
       break;
     case Unit::kFraction:
-      // Halves up, also where the product of the decimal fraction falls short of the half by a rounding error.
+      // Halves are rounded up, even if the product with the decimal fraction is below the half by a rounding error.
       total = std::floor(amount * all + 0.5 + 1e-9);
       break;
     case Unit::kBytes:
       total = std::floor((amount - extra) / entry.stored);
       break;
     case Unit::kByteFraction:
-      // As above: a fraction that comes to a whole number of entries must not fall short of it.
+      // A fraction that gives a whole number of entries must not fall below it, as above.
       total = std::floor((amount * all * entry.f16_rows - extra) / entry.stored + 1e-9);
       break;
     case Unit::kLoss:

@@ -58,7 +58,7 @@ std::string get_fit(const EvictionOptions& options) { return options.fit == Fit:
 
 using O = EvictionOptions;
 
-// What every method has.
+// Returns the options that every method has.
 std::deque<OptionRow> common_rows() {
   return {
       {"scorer", "a scorer's name", "how a token is scored", kEveryMethod, set_text<&O::scorer>, get_text<&O::scorer>},
@@ -139,7 +139,7 @@ void declare_option(const Option& option, const std::string& part) {
   const auto found =
       std::find_if(rows().begin(), rows().end(), [&](const OptionRow& row) { return row.name == option.name; });
   OptionRow& row = found != rows().end() ? *found : rows().emplace_back(row_of(option));
-  // Read by layers and heads of one name: by the method of that name.
+  // If layers and heads of one name read the option, it is listed as read by the method of that name.
   const std::string as_layers = "layers=" + part.substr(part.find('=') + 1);
   const std::size_t at = row.used_by.find(as_layers);
   if (part.starts_with("heads=") && at != std::string::npos) {

@@ -1,4 +1,4 @@
-// The table of options, with the functions that read, check and print each. Options that every method has come first,
+// The table of options, with the functions that read, check and print each. The options of every method come first,
 // then those that the parts declare.
 #pragma once
 
@@ -22,7 +22,7 @@ struct OptionRow {
   std::function<bool(EvictionOptions& options, std::string_view value)> set;
   // Returns the option's value in the text form.
   std::function<std::string(const EvictionOptions& options)> get;
-  std::string fallback = {};  // value where none is given, of an option that a part declares
+  std::string fallback = {};  // default value of an option that a part declares
 };
 
 // Returns the whole table.
@@ -34,7 +34,7 @@ const OptionRow& find_option(std::string_view name);
 // Throws Error(kInvalidArgument) for an option that is declared differently already, or whose name has another form.
 // `part` is the part that declares it: "snapkv", "layers=cake", ...
 void check_option(const Option& option, const std::string& part);
-// Adds the option to the table, or, if it is there, the part to those that read it.
+// Adds the option to the table; if it is there already, adds the part to those that read it.
 void declare_option(const Option& option, const std::string& part);
 
 }  // namespace winnow

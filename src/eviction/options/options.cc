@@ -1,4 +1,4 @@
-// Eviction options as text, and what may be combined.
+// Eviction options as text, and the check of their combination.
 #include <algorithm>
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace winnow {
 namespace {
 
-// Names of the options that the parts in use read.
+// Returns the names of the options that the parts in use read.
 std::vector<std::string> options_in_use(const EvictionOptions& options) {
   std::vector<std::string> names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit", "bits"};
   const std::vector<std::string> more = options_of_parts(options);
@@ -62,7 +62,7 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
     refuse("there is nothing after the colon of '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
   }
   while (!rest.empty()) {
-    // What follows a comma and is no option belongs to the value before it: bits=8:0.3,4.
+    // Text after a comma that is no option belongs to the value before it: bits=8:0.3,4.
     std::size_t comma = rest.find(',');
     while (comma != std::string_view::npos) {
       const std::string_view after = rest.substr(comma + 1);
@@ -161,7 +161,7 @@ void EvictionOptions::validate() const {
   if (!evicts()) return;
   const Parts parts = find_parts(*this);
   for (const auto& [name, value] : values) static_cast<void>(find_option(name));
-  // Values set in the fields directly have not gone through set().
+  // Values that were set in the fields directly have not gone through set().
   for (const OptionRow& row : option_rows()) {
     const std::string value = row.get(*this);
     EvictionOptions copy;
@@ -179,7 +179,7 @@ void EvictionOptions::validate() const {
   }
   if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
     refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +
-           "' are no attention: take h2o, tova, snapkv, cake, lava or kvzip as the scorer, or selector=top-k");
+           "' are no attention: take h2o, tova, snapkv, cake, lava, kvzip or rms as the scorer, or selector=top-k");
   }
   if (parts.layers->is_global() != parts.heads->is_global()) {
     refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
@@ -222,7 +222,7 @@ std::string EvictionOptions::scorer_text() const {
   char separator = ':';
   for (const std::string& name : names) {
     std::string value = find_option(name).get(*this);
-    // How the prompt is repeated is decided by the budget, and a profile is for all budgets.
+    // The budget decides how the prompt is repeated, and a profile is for all budgets.
     if (name == "repeat" && (value == "late" || value == "whole")) value = find_option(name).get({});
     result.push_back(separator);
     result.append(name).append("=").append(value);

@@ -31,7 +31,7 @@ MethodInfo preset(const EvictionOptions& options, const char* summary, const cha
   return {.name = options.method, .summary = summary, .paper = paper, .options = options};
 }
 
-// Ranked over the whole model, stored in few bits, values refitted.
+// Returns a preset that ranks entries over the whole model, stores them in few bits and refits their values.
 EvictionOptions compact(const char* method, const char* scorer) {
   EvictionOptions options = with(with(parts(method, scorer, "global", "global"), "sinks", "4"), "window", "8");
   options.fit = Fit::kValues;

@@ -63,7 +63,7 @@ constexpr BuiltIn<Selector> kSelectors[] = {
 template <typename Part>
 class PartTable {
  public:
-  // prefix: what stands before a part's name where options say who reads them.
+  // prefix: text before a part's name in the list of an option's readers
   PartTable(const char* kind, const char* prefix, std::span<const BuiltIn<Part>> built_in)
       : kind_(kind), prefix_(prefix) {
     for (const BuiltIn<Part>& part : built_in) add(part.name, part.instance());
@@ -93,7 +93,7 @@ class PartTable {
   struct Entry {
     std::string name;
     const Part* part;
-    std::vector<std::string> options;  // names of those that it declares
+    std::vector<std::string> options;  // names of the options that it declares
   };
 
   void add(const std::string& name, const Part& part) {

@@ -50,11 +50,11 @@ const HeadAllocator& lu_kv_heads();
 const Selector& top_k_selector();
 const Selector& critical_selector();
 
-// Throws Error(kInvalidArgument) for a name that a part or preset cannot have. `kind` is what is named, for the
-// message.
+// Throws Error(kInvalidArgument) for a name that a part or preset cannot have. `kind` is the kind of thing that is
+// named, for the message.
 void check_name(std::string_view kind, std::string_view name);
 
-// Adds the parts above to the table. Called before anything is looked up or registered.
+// Adds the parts above to the table. Must be called before parts are looked up or registered.
 void register_built_in_parts();
 
 // The four parts that a method's options name.
@@ -69,14 +69,14 @@ struct Parts {
   const HeadTable* joint_table() const;
 };
 
-// Each returns the part of a name, or all four. They throw Error(kNotFound) with the nearest name for any other.
+// Return the part of a name, or all four. Throw Error(kNotFound) with the nearest name for any other.
 const Scorer& find_scorer(std::string_view name);
 const LayerAllocator& find_layer_allocator(std::string_view name);
 const HeadAllocator& find_head_allocator(std::string_view name);
 const Selector& find_selector(std::string_view name);
 Parts find_parts(const EvictionOptions& options);
 
-// Both return the names of the options that a scorer, or all four parts, declare.
+// Return the names of the options that a scorer, or all four parts, declare.
 std::vector<std::string> scorer_options(std::string_view scorer);
 std::vector<std::string> options_of_parts(const EvictionOptions& options);
 

@@ -15,14 +15,13 @@ namespace {
 
 using Matrix = std::vector<float>;  // row-major
 
-constexpr float kUnseen = -103.0F;  // e^this is nothing in float32
+constexpr float kUnseen = -103.0F;  // e^kUnseen is 0 in float32
 
-constexpr int kFactorisations = 3;  // before the values are left as they were
+constexpr int kFactorisations = 3;  // attempts before the values are left as they were
 
-// A column's share is subtracted from all that is to the right of it before the next column is taken: sums along a row
-// would be slower, as the compiler must not change their order.
-
-// Cholesky of the lower triangle of one small block; false where a pivot is not positive.
+// Computes the Cholesky factor of the lower triangle of one small block; returns false if a pivot is not positive. Each
+// column is subtracted from the rest of the triangle before the next column is taken: sums along a row would be slower,
+// as the compiler must not change their order.
 bool factorise_block(float* a, int n, int stride) {
   const auto row = [&](int i) { return a + std::ptrdiff_t{i} * stride; };
   std::vector<float> column(static_cast<std::size_t>(n));
@@ -42,7 +41,7 @@ bool factorise_block(float* a, int n, int stride) {
 constexpr int kBlock = 48;
 constexpr int kStrip = 4 * kBlock;
 
-// The inverse of a lower triangle l of one small block: out [n][kBlock].
+// Computes the inverse of the lower triangle l of one small block: out [n][kBlock].
 void invert_block(const float* l, int n, int stride, float* out) {
   std::fill_n(out, n * kBlock, 0.0F);
   for (int i = 0; i < n; ++i) {
@@ -58,7 +57,7 @@ void invert_block(const float* l, int n, int stride, float* out) {
   }
 }
 
-// Cholesky factors of a matrix [n][n], with the inverses of their diagonal blocks: what is solved for a block is a
+// The Cholesky factor of a matrix [n][n], with the inverses of its diagonal blocks, so that solving for a block is a
 // product of matrices, too.
 struct Factor {
   int n;
@@ -68,7 +67,7 @@ struct Factor {
   const float* inverse(int first) const { return inverses.data() + std::ptrdiff_t{first} * kBlock; }
 };
 
-// f.l = L L^T becomes L. Blocks to the right are updated by products of matrices.
+// Replaces f.l = L L^T by L; returns false if that fails. Blocks to the right are updated by products of matrices.
 bool factorise(Factor& f) {
   const int n = f.n;
   f.inverses.resize(static_cast<std::size_t>(n) * kBlock);
@@ -85,7 +84,7 @@ bool factorise(Factor& f) {
       std::copy_n(panel + std::ptrdiff_t{i} * n, size, before.data() + std::ptrdiff_t{i} * size);
     }
     multiply(n_below, size, size, 1.0F, {before.data(), size}, {f.inverse(first), kBlock, true}, 0.0F, panel, n);
-    // Only the lower triangle is read later; strips of blocks keep most of the other half out.
+    // Only the lower triangle is read later; strips skip most of the upper half.
     for (int i = 0; i < n_below; i += kStrip) {
       const int rows = std::min(kStrip, n_below - i);
       const float* left = panel + std::ptrdiff_t{i} * n;
@@ -96,7 +95,7 @@ bool factorise(Factor& f) {
   return true;
 }
 
-// b [n][width] becomes (L L^T)^-1 b.
+// Replaces b [n][width] by (L L^T)^-1 b.
 void solve(const Factor& f, float* b, int width) {
   const int n = f.n;
   const auto row = [&](int i) { return b + std::ptrdiff_t{i} * width; };
@@ -121,7 +120,8 @@ void solve(const Factor& f, float* b, int width) {
   }
 }
 
-// Attention of the rows over the kept entries alone: x [n_rows][n_kept]; rows that see nothing are zero.
+// Returns the attention of the rows over the kept entries alone, x [n_rows][n_kept]; rows whose attention on them is
+// zero or not finite are zero.
 Matrix attention(const ReferenceRows& rows, const KeptEntries& kept, const ValueFitOptions& options) {
   const int d = options.key_dim;
   Matrix x(static_cast<std::size_t>(rows.n_rows) * static_cast<std::size_t>(kept.n_kept));
@@ -160,14 +160,14 @@ bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueF
   const bool by_entries = t <= n;  // the smaller side
   const int side = by_entries ? t : n;
   Matrix gram(static_cast<std::size_t>(side) * static_cast<std::size_t>(side));
-  // Only the lower triangle is read; strips keep most of the other half out.
+  // Only the lower triangle is read; strips skip most of the upper half.
   for (int first = 0; first < side; first += kStrip) {
     const int rows_of_strip = std::min(kStrip, side - first);
     const float* left = x.data() + (by_entries ? first : std::ptrdiff_t{first} * t);
     multiply(rows_of_strip, first + rows_of_strip, by_entries ? n : t, 1.0F, {left, t, by_entries},
              {x.data(), t, !by_entries}, 0.0F, gram.data() + std::ptrdiff_t{first} * side, side);
   }
-  double squares = 0;  // of x: the trace of either side
+  double squares = 0;  // sum of the squares of x: the trace of either Gram matrix
   for (int i = 0; i < side; ++i)
     squares += static_cast<double>(gram[static_cast<std::size_t>(i) * (static_cast<std::size_t>(side) + 1)]);
   const double mean_diagonal = squares / t;

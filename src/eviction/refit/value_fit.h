@@ -14,7 +14,7 @@ struct ReferenceRows {
   const float* q = nullptr;            // [n_rows][key_dim], rotated for positions after the prompt
   const float* log_sum_exp = nullptr;  // [n_rows] natural log of the softmax denominators
   const float* target = nullptr;       // [n_rows][value_dim] attention's output over all entries
-  const float* sink_logits = nullptr;  // [n_rows] they take weight and have no value; null: none
+  const float* sink_logits = nullptr;  // [n_rows] logits that take weight and have no value; null: none
 };
 
 // The kept entries of one KV head.

@@ -1,12 +1,12 @@
-// combined: kvzip plus rms, which is winnow's own. The pass that repeats the context finds what is looked up, the
-// reference rows what attention's output is made of: with kvzip alone running text suffers, with rms alone needles are
-// lost.
+// combined: kvzip plus rms, winnow's own scorer. The pass that repeats the context finds tokens that are looked up, and
+// the reference rows find tokens that attention's output consists of: kvzip alone harms running text, and rms alone
+// loses needles.
 //   score_i = kvzip_i + rms-weight * sqrt(N) * rms_i
 //
 // When a stored cache is cut again there is no context to repeat: entries are then scored by rms alone, and keep the
-// score of an earlier cut where that is better.
+// score of an earlier cut if that is higher.
 //
-// If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead; if they easily do, the
+// If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead; if they fit easily, the
 // pass begins in a later layer (engine/session_options.cc, option repeat; engine/prefill/reconstruction.h).
 //
 // Dividing both by their means over the whole model would need the last layer before the first can be cut. It matters

@@ -1,9 +1,4 @@
-// expected-attention: the attention that queries yet to come are expected to pay, x the L2 norm of the value.
-// Devoto et al., "Expected Attention: KV Cache Compression by Estimating Attention from Future Queries Distribution",
-// arXiv 2510.00636:
-//   score_i = (softmax_i(mu' k_i / sqrt d + k_i' Sigma k_i / 2d) + ea-eps) * || v_i ||_2, mean over the group
-// mu and Sigma are the moments of the prompt's queries before rotation, rotated by the average rotation over the next
-// ea-future positions; the first ea-skip queries and keys are left out (those keys get the best score).
+// expected-attention: the expected attention of future queries, x the L2 norm of the value.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +8,7 @@
 namespace winnow {
 namespace {
 
-// The average of the rotations by the positions n_tokens .. n_tokens + n_future - 1.
+// The average of the rotations by the positions n_tokens, ..., n_tokens + n_future - 1.
 class Rotation {
  public:
   Rotation(const RotationView& view, int head_dim, std::int32_t n_tokens, int n_future)
@@ -31,7 +26,7 @@ class Rotation {
     }
   }
 
-  // A vector whose components lie `stride` apart.
+  // Rotates a vector whose components lie `stride` apart.
   void apply(double* x, int stride) const {
     for (int i = 0; i < n_pairs_; ++i) {
       double& a = x[std::ptrdiff_t{interleaved_ ? 2 * i : i} * stride];
@@ -79,7 +74,7 @@ class ExpectedAttention final : public Scorer {
  private:
   static int skip(const EvictionOptions& options) { return static_cast<int>(options.integer("ea-skip")); }
 
-  // From the moments after rotation: [n_kv_head][n_group * n_entries].
+  // Returns the expected scores from the moments after rotation: [n_kv_head][n_group * n_entries].
   static std::vector<std::vector<double>> expected_scores(const LayerEvidence& evidence, const Rotation& rotation) {
     const LayerView& view = evidence.layer();
     const int d = view.shape.key_dim;

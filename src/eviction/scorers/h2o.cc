@@ -3,8 +3,8 @@
 // 2306.14048:
 //   score_i = 1/G sum_h sum_j A[h][j][i], j over all rows, h over the group
 // The column sums of the causal matrix are streamed from the rows' saved log-sum-exps, so that memory is linear in the
-// prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are those
-// of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
+// prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). In a later cut the rows are
+// those of the turn or chunk since the last cut; during decoding they are the last window rows that the engine saved.
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/options/registry.h"
@@ -23,7 +23,7 @@ class H2o final : public Scorer {
   std::vector<Option> options() const override {
     return {integer_option("last-rows", 0, kMaxIntegerOption, 0, "last query rows that count, 0: all")};
   }
-  int least_window(const EvictionOptions&) const override { return 0; }  // its rows are saved beside the window
+  int least_window(const EvictionOptions&) const override { return 0; }  // its rows are saved besides the window's
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {

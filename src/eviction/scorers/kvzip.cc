@@ -22,8 +22,8 @@ namespace {
 
 using Columns = std::vector<std::vector<float>>;
 
-// || W_O[h] v ||_2 of every prefix entry and query head of a group, from the heads' Gram matrices W_O[h] W_O[h]^T:
-// [n_group][n_prefix].
+// Returns || W_O[h] v ||_2 of every prefix entry and query head of a group, from the heads' Gram matrices W_O[h]
+// W_O[h]^T: [n_group][n_prefix].
 std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
   constexpr std::int32_t kRows = 256;
   const LayerView& view = evidence.view();
@@ -89,12 +89,12 @@ class KvZip final : public Scorer {
   }
 
  private:
-  // Over the rows of a pass, of the attention, or of it divided by the norm of the row's residual stream:
-  // [n_kv_head][n_group * n_prefix].
+  // Returns the maxima over the rows of a pass of the attention, or of the attention divided by the norm of the row's
+  // residual stream: [n_kv_head][n_group * n_prefix].
   Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass) const {
     const LayerView& view = evidence.layer();
     evidence.check_finite(pass.q, pass.n_rows);
-    // Of the context: what the rows see of each other is in their sums.
+    // The fold covers the context only; the attention of the rows on each other is part of their log-sum-exps.
     const StatisticsRows rows = {.q = pass.q, .n_rows = pass.n_rows, .sees_all = true, .first_row = pass.first_row};
     if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, pass.log_sum_exp);
     std::vector<float> divided(pass.log_sum_exp, pass.log_sum_exp + std::ptrdiff_t{pass.n_rows} * view.n_head);

@@ -21,7 +21,7 @@ class Lava final : public Scorer {
     for (int h = 0; h < evidence.n_kv_head(); ++h) {
       float max = 0;
       for (const float norm : norms[h]) {
-        if (!(norm <= max)) max = norm;  // lets a NaN through to the check of the scores
+        if (!(norm <= max)) max = norm;  // keeps a NaN for the check of the scores
         if (max != max) break;
       }
       for (float& score : scores[h]) score *= max;

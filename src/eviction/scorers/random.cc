@@ -36,7 +36,7 @@ class Random final : public Scorer {
   }
 
  private:
-  // The finaliser of splitmix64.
+  // Returns splitmix64's output in state x.
   static std::uint64_t mix(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;

@@ -1,7 +1,7 @@
-// rms: the root mean square of the attention weights that a token gets from reference rows. It is winnow's own.
+// rms: the root mean square of the attention weights that a token gets from reference rows. It is winnow's own scorer.
 //   score_i = sqrt(mean_{h, j} A[h][j][i]^2), j over the reference rows, h over the GQA group
 // Reference rows are queries of the prompt itself, spread over it and rotated to positions after it. The mean of
-// squares is proportional to the part of attention's output that a token's value makes up, if values are independent
+// squares is proportional to the part of attention's output that comes from a token's value, if values are independent
 // and of equal size.
 #include "eviction/options/registry.h"
 

@@ -1,7 +1,7 @@
 // tova: the attention weights of the last query row, mean over all query heads of the layer.
 // Oren et al., "Transformers are Multi-State RNNs", arXiv 2401.06104:
 //   score_i = 1/H sum_h A[h][N-1][i]
-// All KV heads get the same score. On a re-cut a head that no longer holds a token counts as not attending to it.
+// All KV heads get the same score. In a later cut, a head that no longer holds a token counts as not attending to it.
 #include <algorithm>
 
 #include "eviction/options/registry.h"

@@ -13,9 +13,9 @@
 namespace winnow {
 namespace {
 
-constexpr int kMaxHeads = 1 << 16;  // per model: a damaged file must not ask for absurd memory
+constexpr int kMaxHeads = 1 << 16;  // per model, so that a damaged file cannot take absurd memory
 
-// {"layer-head": [scores], ...}
+// Reads {"layer-head": [scores], ...}.
 HeadImportance from_json(const std::string& path, const std::string& text) {
   const nlohmann::json json = parse_json(path, text);
   if (!json.is_object() || json.empty()) refuse_file(path, "is not of the form {\"layer-head\": [scores], ...}");
@@ -48,7 +48,7 @@ HeadImportance from_json(const std::string& path, const std::string& text) {
     n_layer = std::max(n_layer, *layer + 1);
     most_heads = std::max(most_heads, *head + 1);
   }
-  // Every layer's heads are there from 0 on.
+  // Every layer must have its heads from 0 on.
   std::vector<int> n_heads(n_layer, 0), last_head(n_layer, -1);
   for (const Item& item : items) {
     ++n_heads[item.layer];
@@ -64,7 +64,7 @@ HeadImportance from_json(const std::string& path, const std::string& text) {
   return result;
 }
 
-// A line for each layer, a number for each head.
+// Reads a line for each layer, with a number for each head.
 HeadImportance from_matrix(const std::string& path, const std::string& text) {
   HeadImportance result;
   std::istringstream lines(text);

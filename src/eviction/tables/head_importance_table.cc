@@ -9,7 +9,8 @@
 namespace winnow {
 namespace {
 
-// [heads of all layers that are cut] a group's query heads added up, summing to 1.
+// Returns the importance of each KV head: [heads of all layers that are cut] the sum over its group's query heads,
+// scaled to sum to 1 over the model.
 std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& options) {
   EvictionOptions loaded;
   const HeadImportance* importance = options.importance.get();
@@ -46,7 +47,7 @@ std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& 
 
 class HeadKvTable final : public HeadTable {
  public:
-  // In units of B.
+  // Returns weights in units of B.
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
     std::vector<double> weights = importance_of(shape, options);
     const double beta = options.number("head-beta");
@@ -58,7 +59,7 @@ class HeadKvTable final : public HeadTable {
 
 class DuoAttentionTable final : public HeadTable {
  public:
-  // In entries. The last head that gets any may get a part.
+  // Returns weights in entries. The last head that gets any may get only some.
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
     const std::vector<double> importance = importance_of(shape, options);
     std::vector<std::size_t> order(importance.size());

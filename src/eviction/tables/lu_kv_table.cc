@@ -30,7 +30,7 @@ class LuKvTable final : public HeadTable {
   }
 
  private:
-  // In units of N.
+  // Returns weights in units of N.
   static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape) {
     if (profile.heads != shape.heads) {
       throw Error(ErrorCode::kInvalidArgument, "the profile is for " + text_of(profile.heads) + ", the model has " +

@@ -1,4 +1,4 @@
-// Which LU-KV profile belongs to a model and a scorer.
+// The search for the LU-KV profile of a model and a scorer.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -37,7 +37,7 @@ std::shared_ptr<const UtilityProfile> UtilityProfile::find(const std::string& mo
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing)) {
       if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
     }
-    std::sort(paths.begin(), paths.end());  // the first of several, on every machine
+    std::sort(paths.begin(), paths.end());  // takes the same one of several on every machine
     for (const std::string& path : paths) {
       UtilityProfile profile = load(path);
       if (profile.model == model && profile.scorer == scorer) {

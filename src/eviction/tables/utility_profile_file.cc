@@ -20,16 +20,17 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "winnow-lu-kv-profile";
 constexpr int kVersion = 1;
 
-// Of what decides budgets: finds a digit that has changed.
+// Returns the checksum of the fields that decide budgets, which detects a changed digit.
 std::string checksum(const Json& json) {
   Fnv1a hash;
   for (const char* field : {"model", "scorer", "ratios", "kept"}) hash.add(json.at(field).dump());
   return hex_text(hash.value());
 }
 
-// n_kv_head is one number where all layers have the same, else a list; 0: a layer that is not cut.
+// Returns the KV heads of each layer. n_kv_head is one number if all layers have the same, else a list; 0: a layer that
+// is not cut.
 std::vector<int> read_heads(const std::string& path, const Json& json) {
-  constexpr int kMaxLayers = 1 << 16;  // a damaged file must not ask for absurd memory
+  constexpr int kMaxLayers = 1 << 16;  // so that a damaged file cannot take absurd memory
   const int n_layer = json.at("n_layer").get<int>();
   if (n_layer < 1 || n_layer > kMaxLayers) refuse_file(path, "has a profile of the wrong shape: calibrate again");
   const Json& n_kv_head = json.at("n_kv_head");
@@ -117,7 +118,7 @@ void UtilityProfile::save(const std::string& path) const {
                {"seed", seed},           {"date", date},           {"tool", tool},           {"n_layer", heads.size()},
                {"n_kv_head", n_kv_head}, {"ratios", ratios},       {"kept", std::move(rows)}};
   json["checksum"] = checksum(json);
-  // A line for each field, and for each ratio: what changes from one profile to the next can be read.
+  // Each field and each ratio gets a line, so that two profiles can be compared with diff.
   std::string text = "{";
   for (const auto& [name, value] : json.items()) {
     text += (text.size() > 1 ? ",\n" : "\n") + Json(name).dump() + ": ";

@@ -12,11 +12,11 @@
 
 namespace winnow::kernels {
 
-// The number of rows that causal_attention is best called with: the more rows, the less it matters that each call packs
-// all keys and values that its rows see.
+// The number of rows that causal_attention is best called with: each call packs all keys and values that its rows see,
+// so its cost is spread over the rows.
 inline constexpr int kCausalBlockRows = 128;
 
-// The memory that causal_attention writes.
+// The memory to which causal_attention writes.
 struct CausalOutput {
   float* out;               // row r, query head g: out + r * row_stride + g * value_dim
   std::int64_t row_stride;  // in floats
@@ -26,8 +26,8 @@ struct CausalOutput {
 // Returns the bytes of 64-byte-aligned scratch that one call needs, which depend on the shape alone.
 std::size_t causal_attention_scratch_bytes(const AttentionShape& shape);
 
-// Computes blocked causal attention of many rows (prefill, appended turns). Where the instruction set has products of
-// bfloat16, entries that are not float32 are computed by these (bf16_attention.h gives the error); otherwise in
+// Computes blocked causal attention of many rows (prefill, appended turns). If the instruction set has products of
+// bfloat16, these compute entries that are not float32 (bf16_attention.h gives the error); otherwise products are in
 // float32.
 void causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       const CausalOutput& output, std::span<std::byte> scratch);
@@ -41,13 +41,13 @@ struct DecodeSlices {
   std::int32_t first;  // entries [first, last), possibly empty
   std::int32_t last;
   std::int32_t size;      // entries of a slice, at least one; the last one may have fewer
-  std::int32_t position;  // of the query row (sliding window)
+  std::int32_t position;  // position of the query row (for the sliding window)
 
   std::int32_t count() const { return std::max(1, (last - first + size - 1) / size); }
 };
 
-// Computes the online softmax states of the query heads over each slice, in `out`, without sink logits:
-// finish_attention adds these once.
+// Writes the online softmax states of the query heads over each slice to `out`, without sink logits: finish_attention
+// adds these once.
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
                       std::span<std::byte> scratch);
 
@@ -55,11 +55,11 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
 // alone.
 std::size_t decode_attention_scratch_bytes(const AttentionShape& shape);
 
-// Merges `from` into `into`, each of one slice of the same head. `from` is left undefined.
+// Merges `from` into `into`, the states of two slices of the same head. `from` is left undefined.
 void merge(const AttentionShape& shape, const GroupSoftmax& into, const GroupSoftmax& from);
 
-// Adds the sink logits to the state of all of a head's entries and writes the normalised output, zeros where there is
-// nothing to attend to. The state is left undefined.
+// Adds the sink logits to the state of all of a head's entries and writes the normalised output, or zeros if there is
+// no entry to attend to. The state is left undefined.
 void finish_attention(const AttentionShape& shape, const GroupSoftmax& state,
                       float* out);  // [n_group][value_dim]
 

@@ -1,5 +1,5 @@
-// FlashAttention-2's order (arXiv 2307.08691): a strip of query rows against a block of keys at a time, scores in the
-// first-level cache, maxima and sums per row.
+// Attention in FlashAttention-2's order (arXiv 2307.08691): a strip of query rows against a block of keys at a time,
+// with scores in the first-level cache, and maxima and sums per row.
 #include "kernels/attention/bf16_attention.h"
 
 #include <hwy/base.h>
@@ -24,12 +24,12 @@
 namespace winnow::kernels {
 namespace {
 
-// Everything that one call works on. Query row index = row * n_group + query head of the group.
+// The working memory of one call. Query row index = row * n_group + query head of the group.
 struct State {
   int key_width;           // key_dim, padded
   int value_width;         // value_dim, padded
   std::int32_t n_queries;  // n_rows * n_group
-  std::int32_t n_padded;   // whole strips of them
+  std::int32_t n_padded;   // rounded up to whole strips
   Pair* queries;           // [n_padded][key_width / 2], times scale * log2(e): scores are exponents of 2
   float* sums;             // [n_padded][value_width], unnormalised outputs
   float* high;             // [n_padded] running maximum of the row's scores
@@ -64,7 +64,7 @@ State make_state(const AttentionShape& shape, std::int32_t n_rows, std::int32_t 
   return s;
 }
 
-// Fills queries and ranges. Rows behind the last repeat its range with a query of zeros.
+// Fills queries and ranges. Rows after the last repeat its range with a query of zeros.
 void pack_queries(const AttentionShape& shape, const QueryRows& rows, const VisibleRange* ranges, const State& s) {
   for (std::int32_t index = 0; index < s.n_padded; ++index) {
     const std::int32_t query = std::min(index, s.n_queries - 1);
@@ -76,8 +76,8 @@ void pack_queries(const AttentionShape& shape, const QueryRows& rows, const Visi
   }
 }
 
-// One row's scores [n], n a multiple of 32, become weights 2^(score - maximum), in pairs at the beginning of the same
-// memory; brings high, weight and sums to the maximum.
+// Turns one row's scores [n], n a multiple of 32, into weights 2^(score - maximum), as pairs at the beginning of the
+// same memory, and rescales high, weight and sums to the new maximum.
 inline void soften_row(float* scores, std::int32_t n, int width, float* high, float* weight, float* sums) {
   __m512 top0 = _mm512_load_ps(scores);
   __m512 top1 = _mm512_load_ps(scores + 16);
@@ -86,7 +86,7 @@ inline void soften_row(float* scores, std::int32_t n, int width, float* high, fl
     top1 = _mm512_max_ps(top1, _mm512_load_ps(scores + i + 16));
   }
   float top = _mm512_reduce_max_ps(_mm512_max_ps(top0, top1));
-  if (top > FLT_MAX) {  // products beyond float32 take all the weight
+  if (top > FLT_MAX) {  // scores beyond float32's range take all the weight
     for (std::int32_t i = 0; i < n; ++i) scores[i] = std::min(scores[i], FLT_MAX);
     top = FLT_MAX;
   }
@@ -110,7 +110,7 @@ inline void soften_row(float* scores, std::int32_t n, int width, float* high, fl
   _mm512_store_ps(weight, _mm512_add_ps(total0, total1));
 }
 
-// A strip that begins at query row `query` against the packed block of entries [block, block + n).
+// Computes the attention of a strip that begins at query row `query` to the packed block of entries [block, block + n).
 template <Bf16Unit kUnit>
 void attend_strip(const State& s, const AttentionSpec& spec, std::int32_t query, std::int32_t block, std::int32_t n) {
   const Pair* queries = s.queries + static_cast<std::int64_t>(query) * s.key_width / 2;
@@ -153,7 +153,7 @@ void write_outputs(const AttentionShape& shape, const State& s, const QueryRows&
   }
 }
 
-// Adds the stored rows of entries [first, first + n) to what is fetched next; how many bytes they are.
+// Adds the stored rows of entries [first, first + n) to the rows that are prefetched next. Returns their bytes.
 std::size_t add_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                      ReadOrder& order) {
   std::size_t bytes = 0;
@@ -172,7 +172,7 @@ std::size_t add_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_
   return bytes;
 }
 
-// At most kCausalBlockRows rows.
+// Computes the attention of at most kCausalBlockRows rows.
 template <Bf16Unit kUnit>
 void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                  const CausalOutput& output, std::span<std::byte> scratch) {
@@ -184,7 +184,7 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
   const PackedOrigin origin(shape, entries);
   RunCursor key_cursor(entries), value_cursor(entries), next_cursor(entries);
   ReadOrder order;
-  Ahead ahead(order, false);  // more than the first level holds
+  Ahead ahead(order, false);  // they exceed the first-level cache
   for (std::int32_t block = ranges[0].first; block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block), n_next = std::min(kBlockKeys, last - block - n);
     pack_keys(shape, key_cursor, origin, block, n, s.key_width, s.keys);

@@ -2,9 +2,9 @@
 // causal_attention, which chooses it by the current instruction set.
 //
 // Queries (times the softmax scale), keys, values and softmax weights are rounded to bfloat16; maxima, exponents and
-// sums are float32. Compared with exact arithmetic a score is off by about 2^-9 of the root mean square of its
-// products. Where scores are of the order of 1, an output or a weight is off by 1e-2 of its size and log_sum_exp by
-// 3e-3, as a score is.
+// sums are float32. Compared with exact arithmetic, a score has an error of about 2^-9 of the root mean square of its
+// products. If scores are of the order of 1, an output or a weight has a relative error of 1e-2, and log_sum_exp and a
+// score have an error of 3e-3.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,6 @@
 // Blocked attention with an online softmax (FlashAttention, arXiv 2205.14135). The query rows lie in the lanes: a
 // block's scores are keys x packed queries, its weighted sums transposed values x weights, both by register tiles. So
-// neither keys nor values need more than their conversion to float32, and a softmax never adds up the lanes of a
-// vector.
+// keys and values only need to be converted to float32, and a softmax never sums the lanes of a vector.
 #include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,11 +26,12 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Everything that one call works on. Query row index = row * n_group + query head of the group; a panel is kPanel
-// neighbours, the last one as many vectors as are needed. Index p of a panel: the panel's own part.
+// The working memory of one call. Query row index = row * n_group + query head of the group; a panel is kPanel
+// neighbouring query rows, of which the last one has as many vectors as are needed. Arrays "per panel p" consist of the
+// panels' own parts.
 struct CausalState {
   std::int32_t n_queries;  // n_rows * n_group
-  std::int32_t n_padded;   // whole vectors of them
+  std::int32_t n_padded;   // rounded up to whole vectors
   float* queries;          // per panel p: [key_dim][width of p], times scale * log2(e): scores are exponents of 2
   float* sums;             // per panel p: [value_dim][width of p], unnormalised outputs
   float* high;             // [n_padded] running maximum of the row's scores
@@ -66,7 +66,7 @@ CausalState make_state(const AttentionShape& shape, std::int32_t n_rows, std::sp
   return s;
 }
 
-// Fills queries, first and last. The lanes behind the last query row repeat it with a query of zeros.
+// Fills queries, first and last. The lanes after the last query row repeat its range with a query of zeros.
 HWY_INLINE void pack_queries(const AttentionShape& shape, const QueryRows& rows, const VisibleRange* ranges,
                              const CausalState& s) {
   const F d;
@@ -91,7 +91,8 @@ HWY_INLINE void pack_queries(const AttentionShape& shape, const QueryRows& rows,
   }
 }
 
-// Hides what a panel's rows do not see: -inf in scores [n][kVecs * kLanes] of entries [entry, entry + n).
+// Masks the entries that a panel's rows do not see: writes -inf to scores [n][kVecs * kLanes] of entries [entry, entry
+// + n).
 template <int kVecs>
 HWY_INLINE void hide_scores(const std::int32_t* first, const std::int32_t* last, std::int32_t entry, std::int32_t n,
                             float* scores) {
@@ -110,8 +111,9 @@ HWY_INLINE void hide_scores(const std::int32_t* first, const std::int32_t* last,
   }
 }
 
-// The scores [n][kVecs * kLanes] of a panel become weights 2^(score - maximum); updates the rows' high and weight.
-// rescale: what the new maximum does to earlier sums.
+// Turns the scores [n][kVecs * kLanes] of a panel into weights 2^(score - maximum), and updates the rows' high and
+// weight.
+// rescale: the factors that the new maxima give earlier sums
 template <int kVecs>
 HWY_INLINE void soften(float* HWY_RESTRICT scores, std::int32_t n, float* HWY_RESTRICT high, float* HWY_RESTRICT weight,
                        VF (&rescale)[kVecs]) {
@@ -149,7 +151,7 @@ HWY_INLINE void soften(float* HWY_RESTRICT scores, std::int32_t n, float* HWY_RE
   }
 }
 
-// sums = sums * rescale + values * weights for kColumns neighbouring columns of the values.
+// Computes sums = sums * rescale + values * weights for kColumns neighbouring columns of the values.
 //   values [n][value_dim] from the first column on, weights [n][kVecs * kLanes], sums [kColumns][kVecs * kLanes]
 template <int kColumns, int kVecs>
 HWY_INLINE void add_values(const float* values, int value_dim, const float* weights, std::int32_t n,
@@ -169,8 +171,8 @@ HWY_INLINE void add_values(const float* values, int value_dim, const float* weig
   }
 }
 
-// The query rows of a panel that begins at index `first_query` against the converted block of entries [block, block +
-// n).
+// Computes the attention of a panel that begins at index `first_query` to the converted block of entries [block, block
+// + n).
 template <int kVecs>
 void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_t first_query, std::int32_t block,
                   std::int32_t n) {
@@ -178,7 +180,7 @@ void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_
   const int d = shape.key_dim;
   const std::int32_t* first_seen = s.first + first_query;
   const std::int32_t* last_seen = s.last + first_query;
-  // Later rows see no less at the end, and no more at the beginning.
+  // Later rows see at least as many entries at the end, and at most as many at the beginning.
   const std::int32_t begin = std::max(first_seen[0], block);
   const std::int32_t end = std::min(last_seen[kWidth - 1], block + n);
   if (begin >= end) return;
@@ -187,7 +189,8 @@ void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_
   float* sums = s.sums + static_cast<std::int64_t>(first_query) * value_dim;
 
   const float* keys = s.keys + static_cast<std::int64_t>(begin - block) * d;
-  // The last tile may read and score keys behind the end of the block's; kCausalKeyBlock + kTileRows rows are there.
+  // The last tile may read and score keys after the end of the block's: there is memory for kCausalKeyBlock + kTileRows
+  // rows.
   for (std::int32_t i = 0; i < end - begin; i += kTileRows) {
     multiply_tile<kVecs>(keys + static_cast<std::int64_t>(i) * d, queries, d, s.scores + i * kWidth, kWidth);
   }
@@ -236,7 +239,7 @@ void write_outputs(const AttentionShape& shape, const CausalState& s, const Caus
   }
 }
 
-// At most kCausalBlockRows rows.
+// Computes the attention of at most kCausalBlockRows rows.
 void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                  const CausalOutput& output, std::span<std::byte> scratch) {
   std::array<VisibleRange, kCausalBlockRows> ranges;

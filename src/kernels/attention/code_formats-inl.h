@@ -43,8 +43,8 @@ struct PackedQuery {
   std::int32_t terms[kMaxBlockChunks][kDwords][kTerms];
 };
 
-// Returns the levels of codes as bytes, repeated to fill 64: an index has six bits that are read, so bits above a
-// code's own do not matter. Levels of values are signed; those of keys are kLevelOffset more.
+// Returns the levels of codes as bytes, repeated to fill 64: six bits of an index are read, so bits above a code's own
+// do not matter. Levels of values are signed; kLevelOffset is added to those of keys.
 template <std::size_t kLevels>
 constexpr Bytes64 table_of(const std::int8_t (&levels)[kLevels], int offset) {
   Bytes64 table{};
@@ -55,8 +55,8 @@ constexpr Bytes64 table_of(const std::int8_t (&levels)[kLevels], int offset) {
 // Codes of 4 bits. A query's terms are its numbers for the codes' low halves and for the high ones.
 class R4 {
  public:
-  // The codebook's levels times this factor are rounded to the nearest integers. Of the factors that fit in signed
-  // bytes it has the least error under a normal distribution.
+  // The codebook's levels times this factor are rounded to the nearest integers. It has the least error under a normal
+  // distribution among the factors whose levels fit in signed bytes.
   static constexpr float kLevelScale = 38.2128F;
   static constexpr float kMaxQuery = 127.0F;
   static constexpr int kChunk = 64;  // numbers
@@ -97,7 +97,7 @@ class R4 {
 // (rotated_codes.h). A query's terms are its numbers for the first and for the last four of eight codes.
 class R3 {
  public:
-  static constexpr float kLevelScale = 40.9253F;  // off by 0.0011, as R4's
+  static constexpr float kLevelScale = 40.9253F;  // an error of 0.0011, chosen like R4's
   static constexpr float kMaxQuery = 127.0F;
   static constexpr int kChunk = 64;
   static constexpr int kChunkBytes = 24;
@@ -208,7 +208,7 @@ struct CodeShape {
         n_blocks(head_dim / block),
         n_chunks(block / Format::kChunk),
         block_bytes(kScaleBytes + static_cast<std::size_t>(n_chunks * Format::kChunkBytes)) {}
-  // Returns where a block's chunk begins in a row.
+  // Returns the offset of a block's chunk in a row.
   std::size_t at(int in_block, int chunk) const {
     return static_cast<std::size_t>(in_block) * block_bytes + kScaleBytes +
            static_cast<std::size_t>(chunk * Format::kChunkBytes);
@@ -218,7 +218,7 @@ struct CodeShape {
 };
 
 template <class Format>
-// Packs a block of a query as the format's codes need it.
+// Packs a block of a query for products with the format's codes.
 void pack_query(const float* q, int block, PackedQuery& out) {
   float high = 0;
   for (int i = 0; i < block; ++i) high = std::max(high, std::abs(q[i]));

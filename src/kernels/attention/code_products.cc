@@ -27,11 +27,11 @@ namespace {
 constexpr float kMaxWeight = 65535.0F;
 
 constexpr int kRows = 16;           // keys that fill a vector's lanes
-constexpr int kVecs = 2;            // of keys, for which a query is read once
-constexpr int kHeadsAtOnce = 6;     // what the registers hold sums for
-constexpr int kDwordsOfAFetch = 2;  // of keys: many lines at once would hold up every other read
+constexpr int kVecs = 2;            // vectors of keys for which a query is read once
+constexpr int kHeadsAtOnce = 6;     // heads for whose sums there are registers
+constexpr int kDwordsOfAFetch = 2;  // dwords of keys: prefetching many lines at once would delay every other read
 
-// The scales of a block of 16 rows.
+// Returns the scales of a block of 16 rows.
 inline __m512 row_scales(const std::byte* const* rows, std::size_t at) {
   const auto bits = [&](int i) {
     std::int16_t scale;
@@ -43,7 +43,7 @@ inline __m512 row_scales(const std::byte* const* rows, std::size_t at) {
                                            bits(15)));
 }
 
-// Rows [first, first + 16), the last one again for those behind it.
+// Writes pointers to rows [first, first + 16), with the last row in place of those after it.
 inline void row_pointers(const CodedRows& rows, std::int32_t first, const std::byte** out) {
   const std::byte* at = rows.data + static_cast<std::size_t>(first) * rows.stride;
   const std::byte* last = rows.data + static_cast<std::size_t>(rows.n - 1) * rows.stride;
@@ -55,7 +55,7 @@ inline __mmask16 lanes_before(std::int32_t n) {
   return static_cast<__mmask16>(n >= kRows ? 0xFFFF : n <= 0 ? 0 : (1U << n) - 1);
 }
 
-// A row's chunk; behind a shorter one there may be no memory.
+// Loads a row's chunk. Only its own bytes are read: there may be no memory after a shorter one.
 template <class Format>
 inline __m256i load_chunk(const std::byte* chunk) {
   if constexpr (Format::kChunkBytes == kMaxChunkBytes) {
@@ -70,7 +70,7 @@ inline __m512i two_chunks(const std::byte* low, const std::byte* high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(load_chunk<Format>(low)), load_chunk<Format>(high), 1);
 }
 
-// Columns of dwords of four vectors' rows, in every 128-bit lane.
+// Transposes the dwords of four vectors within every 128-bit lane.
 inline void transpose_lanes(__m512i* v) {
   const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
   const __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), e = _mm512_unpackhi_epi32(v[2], v[3]);
@@ -80,7 +80,7 @@ inline void transpose_lanes(__m512i* v) {
   v[3] = _mm512_unpackhi_epi64(b, e);
 }
 
-// 16 rows' chunks -> out[t]: dword t of every row.
+// Transposes 16 rows' chunks: out[t] gets dword t of every row.
 template <class Format>
 inline void transpose_rows(const std::byte* const* rows, std::size_t at, __m512i* out) {
   __m512i a[4], b[4];
@@ -98,7 +98,7 @@ inline void transpose_rows(const std::byte* const* rows, std::size_t at, __m512i
   }
 }
 
-// queries: of the first head, n_blocks to a head
+// Writes the scores of kHeads heads. queries: those of the first head, n_blocks per head
 template <class Format, int kHeads>
 void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, const CodedRows& keys, Ahead& ahead,
                  float* scores) {
@@ -167,20 +167,19 @@ void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, con
   }
 }
 
-// Weights as integers: their two bytes, zero behind the last up to a multiple of 16, and what the integers are
-// multiplied by.
+// Weights as integers: their two bytes, zero after the last up to a multiple of 16, and the factor of the integers.
 struct PackedWeights {
   alignas(64) std::uint8_t high[kEntryBlock];
   alignas(64) std::uint8_t low[kEntryBlock];
   float factor;
 };
 
-// Of weights [kHeads][kEntryBlock], n of each, times the scales of the values. Heads side by side: a maximum has to
-// wait for its lanes.
+// Packs weights [kHeads][kEntryBlock], n of each head, times the scales of the values. Heads are processed side by
+// side, since the maximum over a head's lanes has a long latency.
 template <class Format, int kHeads>
 inline void pack_weights(const float* weights, const float* scales, std::int32_t n, PackedWeights* out) {
   __m512 most[kHeads], to_integer[kHeads];
-  // Behind the last value neither is set: what lies there may be no number.
+  // Neither is set after the last value: the memory there may hold NaN.
   const auto scaled = [&](int h, std::int32_t i) {
     const __mmask16 lanes = lanes_before(n - i);
     return _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, weights + h * kEntryBlock + i),
@@ -214,8 +213,8 @@ inline __m512i four_bytes(const std::uint8_t* bytes) {
   return _mm512_set1_epi32(all);
 }
 
-// kPass numbers of the values.
-//   at: of the chunk, in a row; sums: of the first head, at the first number
+// Adds kPass numbers of the weighted values.
+//   at: offset of the chunk in a row; sums: those of the first head, at the first number
 template <class Format, int kHeads>
 void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, std::size_t at, int pass, Ahead& ahead,
               float* sums, std::ptrdiff_t sums_stride) {
@@ -235,7 +234,7 @@ void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, s
       }
     }
   };
-  std::int32_t first = 0;  // of the piece
+  std::int32_t first = 0;  // index of the piece's first entry
   for (const CodedRows& piece : values) {
     const std::byte* row = piece.data + at;
     const std::size_t stride = piece.stride;
@@ -246,7 +245,7 @@ void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, s
       add(row, row + stride, row + 2 * stride, row + 3 * stride, first + i);
       add(row + 4 * stride, row + 5 * stride, row + 6 * stride, row + 7 * stride, first + i + 4);
     }
-    // Rows behind the last one are the last one again, with weights of 0.
+    // The last row stands in for those after it, with weights of 0.
     const auto row_at = [&](std::int32_t j) {
       return piece.data + at + static_cast<std::size_t>(std::min(j, n - 1)) * stride;
     };
@@ -265,7 +264,7 @@ void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, s
   }
 }
 
-// weights: of the first head; scales: of n values of the block
+// Adds a block of the weighted values. weights: those of the first head; scales: those of the block in the n values
 template <class Format, int kHeads>
 void add_block(const float* weights, const float* scales, std::int32_t n, const CodeShape<Format>& shape,
                std::span<const CodedRows> values, int block, Ahead& ahead, float* sums, std::ptrdiff_t sums_stride) {
@@ -279,7 +278,7 @@ void add_block(const float* weights, const float* scales, std::int32_t n, const 
   }
 }
 
-// The scales of a block of all values; how many values there are.
+// Loads the scales of a block of all values. Returns the number of values.
 std::int32_t load_scales(std::span<const CodedRows> values, std::size_t at, float* scales) {
   std::int32_t first = 0;
   for (const CodedRows& piece : values) {
@@ -293,8 +292,8 @@ std::int32_t load_scales(std::span<const CodedRows> values, std::size_t at, floa
   return first;
 }
 
-// Calls f(first head, constant number of heads); with_passes until all heads are through, in passes of about equal
-// size.
+// Calls f(first head, constant number of heads). with_passes repeats this until all heads are done, in passes of about
+// equal size.
 template <int kMost = kHeadsAtOnce, class Function>
 void with_heads(int n, int first, const Function& f) {
   if constexpr (kMost > 1) {
@@ -370,7 +369,7 @@ void add_codes(EntryType type, const float* weights, int n_group, int head_dim, 
     bytes += piece.bytes();
     n_steps += n_passes(n_group) * (head_dim / kPass) * (piece.n / 8);
   }
-  // All that the first block reads has come by then: the lines of a row are read with it.
+  // All lines have arrived when the first block is done: a row's lines are read together with it.
   ahead.spread(bytes, std::max(1, n_steps));
   with_format(type, [&](auto format) {
     using Format = decltype(format);

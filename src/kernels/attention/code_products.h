@@ -1,10 +1,11 @@
-// Products of decoding with entries of r4, r3 and q8_0 by dot products of bytes: queries with keys, weights with
-// values. Part of decode_attention, which chooses them by the current instruction set.
+// Products of a decoding step with entries of r4, r3 and q8_0, as dot products of bytes: queries with keys, weights
+// with values. Part of decode_attention, which chooses them by the current instruction set.
 //
-// The codebook's levels are taken as integers of 8 bits, off by 0.0032 of a coordinate's standard deviation (root mean
-// square) for r4, whose codes are themselves off by 0.098, and by 0.0011 for r3, whose codes are off by 0.186. Queries
-// are taken as integers of 8 bits, too, off by about 0.007 of their standard deviation; with q8_0, whose own error is
-// as small, they have 16 bits in two bytes. Weights have 16 bits, since many small ones add up.
+// The codebook's levels are rounded to 8-bit integers, with an error of 0.0032 of a coordinate's standard deviation
+// (root mean square) for r4, whose codes have an error of 0.098, and of 0.0011 for r3, whose codes have an error of
+// 0.186. Queries are rounded to 8-bit integers, too, with an error of about 0.007 of their standard deviation; for
+// q8_0, whose own error is as small, they have 16 bits in two bytes. Weights have 16 bits, since many small ones are
+// summed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace winnow::kernels {
 
-// The types that may have these products.
+// The entry types that can have these products.
 inline constexpr EntryType kCodeProductTypes[] = {EntryType::kR4, EntryType::kR3, EntryType::kQ8_0};
 
 // Returns whether the current instruction set has these products (AVX512-VNNI and AVX512-VBMI) for rows of head_dim

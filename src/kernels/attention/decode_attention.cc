@@ -1,5 +1,5 @@
-// One query row of a group against slices of entries: bound by memory, so every key and value is read once for all
-// query heads and converted in registers.
+// Attention of one query row of a group to slices of entries. It is bound by memory, so every key and value is read
+// once for all query heads and converted in registers.
 #include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,8 +29,8 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The scores of one head's block, which lack `shift`, become weights exp(score - maximum); the head's state and its
-// sums of values are brought to the new maximum.
+// Turns the scores of one head's block, to which `shift` has yet to be added, into weights exp(score - maximum), and
+// rescales the head's state and its sums of values to the new maximum.
 HWY_INLINE void soften_block(float* scores, std::int32_t n, float shift, SoftmaxState& state, float* values,
                              int value_dim) {
   const F d;
@@ -65,7 +65,7 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, float shift, Softmax
   }
 }
 
-// Rows whose codes are not read in registers: they are expanded, a block of entries at a time.
+// Returns true for rows whose codes are not dequantised in registers: they are expanded, a block of entries at a time.
 HWY_INLINE bool is_expanded(EntryType type, int head_dim) {
   return code_bits(type) > 0 && code_block(head_dim) < kCodeGroup;
 }
@@ -92,8 +92,8 @@ HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
   }
 }
 
-// Rows as with_row_type's readers take them: expanded into `space` [n][head_dim] where they are read so, and with their
-// scales in `scales`.
+// Returns rows as with_row_type's readers take them: expanded into `space` [n][head_dim] if they are read expanded, and
+// with their scales in `scales`.
 template <class Row>
 HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* rows, std::size_t stride, std::int32_t n,
                               float* space, float* scales) {
@@ -107,12 +107,12 @@ HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* row
   return {rows, stride, bytes, scales};
 }
 
-// How long before their turn entries are fetched. Less does not cover the values of a block of coded entries, whose
-// lines are all read at once. With more, a part has left the first-level cache again; the second one has room for two
-// blocks (Zen 4: over q8_0 decoding then takes 0.75 of the time, over r4 0.9).
+// Returns how many bytes ahead of their use entries are prefetched. Fewer do not cover the values of a block of
+// quantised entries, whose lines are all read at once. With more, a part has left the first-level cache again; the
+// second-level cache has room for two blocks (Zen 4: decoding over q8_0 then takes 0.75 of the time, over r4 0.9).
 HWY_INLINE std::size_t fetched_bytes() { return fetches_to_first_level() ? 12288 : 24576; }
 
-// Bytes of rows, most of which have the type of those before.
+// The size of rows, most of which have the type of the previous one.
 class RowSize {
  public:
   explicit RowSize(int n) : n_(n) {}
@@ -127,7 +127,7 @@ class RowSize {
   std::size_t bytes_ = 0;
 };
 
-// Entries that lie one after the other.
+// Entries that are contiguous in memory.
 struct EntryPiece {
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
@@ -137,20 +137,20 @@ struct EntryPiece {
   const std::byte* origin = nullptr;  // of the keys
 };
 
-// Entries that are softened together: maxima and sums across vectors take as long for one page as for several.
+// Entries whose softmax is computed together: maxima and sums across vectors take as long for one page as for several.
 struct EntryBlock {
   static constexpr int kMaxPieces = 4;
   EntryPiece pieces[kMaxPieces];
   int n_pieces = 0;
   std::int32_t n_entries = 0;
 
-  // Of all its keys; null where they have none or not all the same.
+  // Returns the common origin of all its keys; null if they have none or different ones.
   const std::byte* origin() const {
     const auto differs = [&](const EntryPiece& piece) { return piece.origin != pieces[0].origin; };
     return std::any_of(pieces, pieces + n_pieces, differs) ? nullptr : pieces[0].origin;
   }
 
-  // In the order in which a block is read.
+  // Adds the block's rows in the order in which they are read.
   void add_to(ReadOrder& order) const {
     const std::span all(pieces, static_cast<std::size_t>(n_pieces));
     for (const EntryPiece& p : all) order.add(p.keys, static_cast<std::size_t>(p.n_entries) * p.key_bytes);
@@ -158,7 +158,7 @@ struct EntryBlock {
   }
 };
 
-// Whether rows of a type are multiplied as codes (code_products.h): asked once, since pieces are short.
+// The types whose rows are multiplied as codes (code_products.h). It is determined once, since pieces are short.
 class CodedTypes {
  public:
   explicit CodedTypes(int head_dim) {
@@ -174,13 +174,13 @@ class CodedTypes {
   unsigned types_ = 0;
 };
 
-// Pieces of a block whose values are added together: what is done once for them takes as long for one page.
+// Pieces of a block whose values are added together, since the fixed cost of an addition is the same for one page.
 struct CodedValues {
   CodedRows pieces[EntryBlock::kMaxPieces];
   std::size_t n = 0;
   std::int32_t n_entries = 0;
 
-  // Pieces p, p + 1, ... of a block, as many as can be.
+  // Takes as many of the pieces p, p + 1, ... of a block as possible.
   CodedValues(const EntryBlock& block, int p) {
     const EntryType type = block.pieces[p].value_type;
     for (; p < block.n_pieces && block.pieces[p].value_type == type && n_entries % 4 == 0; ++p) {
@@ -191,8 +191,8 @@ struct CodedValues {
   }
 };
 
-// Codes are read as they lie, rotated, and so are their sums meanwhile. The
-// Hadamard rotation is its own inverse. Sums that are all zero count as both rotated and unrotated.
+// Rotates the sums, or reverts that. Quantised values are added as they are stored, rotated, so their sums are rotated,
+// too. The Hadamard rotation is its own inverse. Sums that are all zero count as both rotated and unrotated.
 HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_group, int value_dim) {
   if (*sums.are_rotated == are_rotated) return;
   for (float* row = sums.values; row < sums.values + n_group * value_dim; row += value_dim) {
@@ -201,7 +201,7 @@ HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_g
   *sums.are_rotated = are_rotated;
 }
 
-// A group's queries as the products take them: each form is made when the first entries need it.
+// A group's queries in the forms that the products take: each form is made when the first entries need it.
 class Queries {
  public:
   Queries(const AttentionShape& shape, const float* q, Scratch& scratch)
@@ -220,14 +220,14 @@ class Queries {
            std::size(kCodeProductTypes) * Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
   }
 
-  // For score_codes, of a type that it takes.
+  // Returns the queries for score_codes, for a type that it supports.
   const std::byte* coded(EntryType type) {
     Coded& coded = coded_[std::ranges::find(kCodeProductTypes, type) - kCodeProductTypes];
     if (!coded.is_packed) pack_coded_queries(type, numbers(type), n_group_, dim_, coded.queries);
     coded.is_packed = true;
     return coded.queries;
   }
-  // [n_group][key_dim], rotated as a type's rows are.
+  // Returns the queries [n_group][key_dim], rotated if a type's rows are.
   const float* numbers(EntryType type) { return form_of(type).numbers; }
   WordQueries& words(EntryType type) { return form_of(type).words; }
 
@@ -256,13 +256,14 @@ class Queries {
   Coded coded_[std::size(kCodeProductTypes)];  // one a type
 };
 
-// What scores lack of keys that are stored less their head's origin: q.origin, one number a query head.
+// The part that is missing in scores of keys that are stored minus their head's origin: q.origin, one number per query
+// head.
 class OriginScores {
  public:
   // queries: [n_group][dim], times the softmax scale
   OriginScores(const float* queries, int n_group, int dim) : queries_(queries), n_group_(n_group), dim_(dim) {}
 
-  // [n_group] for the keys of a run with this origin.
+  // Returns the numbers [n_group] for the keys of a run with this origin.
   HWY_INLINE const float* of(const std::byte* origin) {
     if (origin == loaded_) return scores_;
     const F d;
@@ -328,8 +329,8 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
             .origin = piece.run->origin};
   };
   const auto slice_of = [&slices](std::int32_t at) { return (at - slices.first) / slices.size; };
-  // Of one slice; behind the last one there is the next, which mostly the same thread works on and of which the
-  // beginning is fetched.
+  // Returns a block of one slice. After the last slice it returns the next slice's block, on which mostly the same
+  // thread works, so that its beginning is prefetched.
   const auto block_at = [&](std::int32_t at) {
     const std::int32_t most = at < slices.last ? slices.last : slices.entries.n_entries;
     const std::int32_t last = std::min(most, slices.first + (slice_of(at) + 1) * slices.size);
@@ -376,7 +377,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
       });
       of_piece += piece.n_entries;
     }
-    // A block whose keys all lack the same is shifted as a whole.
+    // A block whose keys all have the same origin is shifted as a whole.
     const std::byte* origin = shape.spec.soft_cap == 0 ? block.origin() : nullptr;
     const float* shifts = origin == nullptr ? nullptr : origin_scores.of(origin);
     of_piece = scores;

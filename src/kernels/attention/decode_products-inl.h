@@ -1,4 +1,4 @@
-// The products of decoding in float32: queries with a piece's keys, weights with its values.
+// The products of a decoding step in float32: queries with a piece's keys, weights with its values.
 #if defined(WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_
 #undef WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_
@@ -22,8 +22,8 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The query heads that one pass over a block handles: their sums and a row's numbers fit the registers (AVX-512 and Arm
-// have 32, others 16). Half as many heads leave room for twice as many keys or vectors of values.
+// The number of query heads that one pass over a block handles: their sums and a row's numbers fit in the registers
+// (AVX-512 and Arm have 32, others 16). Half as many heads leave room for twice as many keys or vectors of values.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 inline constexpr int kMaxHeads = 8;
 #else
@@ -73,12 +73,12 @@ inline constexpr bool kHasScales = requires {
 struct Rows {
   const std::byte* data;
   std::size_t stride;        // bytes
-  std::size_t stored_bytes;  // of all rows as they are stored
-  const float* scales;       // for types in blocks: [blocks of a row][kEntryBlock]
+  std::size_t stored_bytes;  // bytes of all rows as they are stored
+  const float* scales;       // for block-quantised types: [blocks of a row][kEntryBlock]
 };
 
-// Loads the scales of all rows at once: one by one and repeatedly they take longer than the numbers, and so does a
-// gather.
+// Loads the scales of all rows at once: loading them one by one and repeatedly takes longer than loading the numbers,
+// and so does a gather.
 template <class Row>
 HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int32_t n, int head_dim,
                             float* HWY_RESTRICT scales) {
@@ -182,8 +182,8 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
   }
 }
 
-// The softmax weights [n_group][kEntryBlock] of a block of entries; for types in blocks times the values' scales, one
-// set for each block of a row.
+// The softmax weights [n_group][kEntryBlock] of a block of entries; for block-quantised types, times the values'
+// scales, one set for each block of a row.
 struct BlockWeights {
   const float* data;
   int set_size;  // floats
@@ -211,7 +211,7 @@ HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
       if constexpr (kHasScales<Row>) {
-        // Columns begin at a unit where a unit fits.
+        // Columns begin at a unit if a unit fits.
         constexpr int kUnit = Row::kUnit;
         const int offset = kVecs * kLanes % kUnit == 0 ? v * kLanes % kUnit : (column + v * kLanes) % kUnit;
         value[v] = Row::raw(row, column + v * kLanes - offset, offset);

@@ -1,7 +1,7 @@
-// The products of decoding in integers of 16 bits, for types in blocks: expanded to float32 they take more steps than
-// f16, although f16 has more bytes. Queries are rounded to 15 bits of the largest number of their row, and weights to
-// 15 bits of the largest of a page, since many small ones add up. For vectors of 8 floats; wider ones gain nothing
-// here.
+// The products of a decoding step in 16-bit integers, for block-quantised types: expanded to float32 they take more
+// instructions than f16, although f16 has more bytes. Queries are rounded to 15 bits of the largest number of their
+// row, and weights to 15 bits of the largest of a page, since many small ones are summed. For vectors of 8 floats;
+// wider vectors gain nothing from this.
 #if defined(WINNOW_KERNELS_DECODE_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_DECODE_WORDS_INL_H_
 #undef WINNOW_KERNELS_DECODE_WORDS_INL_H_
@@ -58,7 +58,7 @@ using VI32 = hn::Vec<I32>;
 inline constexpr int kWords = 2 * kLanes;
 inline constexpr int kUnitWords = 32;        // numbers of a row that are stored together
 inline constexpr std::int32_t kAdded = 32;   // entries whose weighted words always fit into 32 bits
-inline constexpr float kMaxWord = 32767.0F;  // of queries and weights
+inline constexpr float kMaxWord = 32767.0F;  // largest word of queries and weights
 
 // Returns sum + the products of every two neighbours (in x86's order).
 HWY_INLINE VI32 add_pairs(VI32 sum, VI16 a, VI16 b) {

@@ -12,12 +12,12 @@ namespace winnow::kernels {
 
 // The result for one row.
 struct RowOutput {
-  float factor;       // multiplies the row's unnormalised sums; 0 for a row that sees nothing
-  float log_sum_exp;  // natural log of the denominator; -inf for a row that sees nothing
+  float factor;       // multiplies the row's unnormalised sums; 0 for a row that sees no entry
+  float log_sum_exp;  // natural log of the denominator; -inf for a row that sees no entry
 };
 
 // Returns the output factor and log-sum-exp of one row. high: the largest of the row's scores times log2(e); weight:
-// the sum of 2^(score - high), 0 for a row that sees nothing; query_head: index in the GQA group.
+// the sum of 2^(score - high), 0 for a row that sees no entry; query_head: index in the GQA group.
 inline RowOutput finish_row(const AttentionSpec& spec, int query_head, float high, float weight) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   if (spec.sink_logits == nullptr) {

@@ -21,7 +21,7 @@ float softmax_row(float* row, int n, float soft_cap, float sink) {
   const hn::ScalableTag<float> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto lowest = hn::Set(d, std::numeric_limits<float>::lowest());
-  // What is behind the row's end reads as the lowest number. Masked loads would read it where they are emulated.
+  // Lanes after the row's end read as the lowest number. Masked loads would read that memory where they are emulated.
   HWY_ALIGN float end[hn::MaxLanes(hn::ScalableTag<float>())];
   const auto for_each = [&](const auto& body) HWY_ATTR {
     int i = 0;
@@ -35,7 +35,7 @@ float softmax_row(float* row, int n, float soft_cap, float sink) {
 
   auto high = lowest, broken = hn::Zero(d);
   for_each([&](auto v) HWY_ATTR {
-    broken = hn::Add(broken, hn::Sub(v, v));  // 0 but for what is not finite
+    broken = hn::Add(broken, hn::Sub(v, v));  // 0 unless v is not finite
     if (soft_cap != 0) v = soft_capped(d, v, soft_cap);
     high = hn::Max(high, v);
     return v;

@@ -1,10 +1,10 @@
 // The state of an online softmax over some entries, for one query (FlashAttention, arXiv 2205.14135): maximum m,
-// denominator d and weighted sum of values o. Parts of a head's entries are summed apart from each other, and their
-// states merged.
+// denominator d and weighted sum of values o. Parts of a head's entries are summed separately, and their states are
+// merged.
 //
-// The empty state, {-inf, 0} with zeros for sums of values, is the neutral element: merging it changes nothing, and a
-// merge into it copies. A state whose maximum is -inf is empty whatever its sum, which products beyond float32 may
-// leave.
+// The empty state, {-inf, 0} with zeros for sums of values, is the neutral element: merging it changes no state, and a
+// merge into it copies. A state whose maximum is -inf is empty whatever its sum; products beyond float32's range may
+// leave one.
 #pragma once
 
 #include <cmath>
@@ -19,13 +19,13 @@ namespace winnow::kernels {
 
 // The state of scores s_i in natural units, without the values.
 struct SoftmaxState {
-  float max = -std::numeric_limits<float>::infinity();  // the greatest s_i
+  float max = -std::numeric_limits<float>::infinity();  // the largest s_i
   float sum = 0.0F;                                     // of exp(s_i - max)
 
   bool is_empty() const { return sum == 0.0F || max == -std::numeric_limits<float>::infinity(); }
   float log_sum_exp() const { return is_empty() ? -std::numeric_limits<float>::infinity() : max + std::log(sum); }
 
-  // Returns the state of a single score (a sink logit is just that).
+  // Returns the state of a single score (e.g. a sink logit).
   static SoftmaxState of(float score) { return {.max = score, .sum = 1.0F}; }
 };
 
@@ -54,7 +54,7 @@ inline MergeFactors merge(SoftmaxState& into, const SoftmaxState& from) {
 struct GroupSoftmax {
   std::span<SoftmaxState> states;  // [n_slices][n_group]
   float* values;                   // [n_slices][n_group][value_dim], sum_i exp(s_i - max) v_i
-  bool* are_rotated;               // [n_slices] the sums are of rotated values, as codes have them (rotated_codes.h)
+  bool* are_rotated;               // [n_slices] the sums are of rotated values, as codes store them (rotated_codes.h)
 
   GroupSoftmax slice(int i, int n_group, int value_dim) const {
     const auto n = static_cast<std::size_t>(n_group), at = static_cast<std::size_t>(i);
@@ -70,7 +70,7 @@ class GroupSoftmaxes {
   GroupSoftmaxes() = default;
   GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { reserve(n, n_group, value_dim); }
 
-  // Makes room for n slices of that size while keeping at least the room that there was; the contents are lost.
+  // Makes room for n slices of that size, without shrinking the memory; the
   void reserve(std::size_t n, int n_group, int value_dim) {
     const std::size_t n_states = n * static_cast<std::size_t>(n_group);
     const std::size_t n_values = n_states * static_cast<std::size_t>(value_dim);

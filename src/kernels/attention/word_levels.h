@@ -9,7 +9,8 @@
 namespace winnow::kernels {
 
 // The largest level as an integer. 32 such levels times words of 15 bits fit into 32 bits with at most 2,047: levels of
-// r4 are then off by 0.0004 of a coordinate's standard deviation (root mean square), while its codes are off by 0.098.
+// r4 then have an error of 0.0004 of a coordinate's standard deviation (root mean square), while its codes have an
+// error of 0.098.
 inline constexpr float kMaxWordLevel = 2047.0F;
 
 // The integer level of every code, as tables of bytes.
@@ -26,7 +27,7 @@ struct WordLevels {
   }
 
   alignas(16) std::uint8_t low[16] = {}, high[16] = {};  // bytes of every code's level
-  alignas(16) std::uint8_t words[16] = {};               // both, of the first eight codes
+  alignas(16) std::uint8_t words[16] = {};               // both bytes, for the first eight codes
   float scale;                                           // an integer over a level
 };
 

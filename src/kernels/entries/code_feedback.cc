@@ -19,7 +19,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kMostMagnitudes = 8;
-constexpr int kSteps = 8;  // whose errors later ones subtract together: a number is loaded and stored once for them
+constexpr int kSteps = 8;  // steps whose errors are subtracted together from later numbers, which are then loaded and
+                           // stored once for all of them
 
 void choose_with_feedback(const CodeFeedback& feedback, std::span<const float> magnitudes, const float* scales,
                           float* y, std::int32_t* index) {
@@ -49,12 +50,12 @@ void choose_with_feedback(const CodeFeedback& feedback, std::span<const float> m
         for (int i = 0; i + 1 < n_levels; ++i) {
           const auto is_above = hn::Gt(magnitude, hn::Mul(scale, hn::Set(d, bounds[i])));
           level = hn::IfThenElse(is_above, hn::Set(d, magnitudes[static_cast<std::size_t>(i + 1)]), level);
-          chosen = hn::Sub(chosen, hn::VecFromMask(di, hn::RebindMask(di, is_above)));  // a mask is -1 where it holds
+          chosen = hn::Sub(chosen, hn::VecFromMask(di, hn::RebindMask(di, is_above)));  // a true mask is -1
         }
         hn::StoreU(chosen, di, index + at(step));
         errors[step - begin] = hn::Sub(x, hn::CopySign(hn::Mul(level, scale), x));
       }
-      if (end - begin < kSteps) break;  // the last ones
+      if (end - begin < kSteps) break;  // the last steps
       for (int step = end; step < n; ++step) {
         V x = hn::LoadU(d, y + at(step));
         for (int s = 0; s < kSteps; ++s) {
@@ -74,9 +75,9 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels {
 namespace {
 
-constexpr double kDamping = 0.1;  // of the mean of the diagonal
+constexpr double kDamping = 0.1;  // as a multiple of the mean of the diagonal
 
-// H M H' of a symmetric matrix [n][n], by the rotation of rows.
+// Returns H M H' of a symmetric matrix [n][n], by the rotation of rows.
 std::vector<double> rotated(std::span<const double> moment, int n) {
   std::vector<double> m(moment.begin(), moment.end());
   std::vector<float> row(static_cast<std::size_t>(n));
@@ -114,9 +115,9 @@ std::optional<CodeFeedback> CodeFeedback::of(std::span<const double> moment, int
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return m[in(a, a)] > m[in(b, b)]; });
 
-  // M = U D U' with ones on the diagonal of the upper triangle U, from the last column on. Then e'M e is the sum over
-  // steps of D_j r_j^2, r = U'e, each of which is least where r_j is what rounding leaves of the row's number plus what
-  // the errors before it add: of y_j = x_j - sum over i < j of (U^-1)_ij r_i.
+  // M = U D U' with ones on the diagonal of the upper triangle U, computed from the last column on. Then e'M e is the
+  // sum over steps of D_j r_j^2, r = U'e. Each summand is least if r_j is the rounding error of the row's number plus
+  // the contribution of earlier errors: of y_j = x_j - sum over i < j of (U^-1)_ij r_i.
   std::vector<double> u(static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
   for (int i = 0; i < n; ++i) {
     const auto row = static_cast<std::size_t>(i);

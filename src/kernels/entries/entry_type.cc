@@ -16,8 +16,8 @@ struct TypeInfo {
   std::size_t bytes;  // bytes per block
 };
 
-// q8_0 and q4_0: a float16 scale, then 32 numbers of 8 or 4 bits. r4 and r3: without their scales, which are one for
-// each code_block().
+// q8_0 and q4_0 include a float16 scale, then 32 numbers of 8 or 4 bits. r4 and r3 are listed without their scales, one
+// for each code_block().
 constexpr std::array<TypeInfo, 7> kTypes = {{
     {EntryType::kF32, "f32", 1, 4},
     {EntryType::kF16, "f16", 1, 2},

@@ -25,8 +25,8 @@ using F = hn::ScalableTag<float>;
 using VF = hn::Vec<F>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
 
-// These types load numbers [i, i + kLanes) of a row. i is a multiple of kLanes; for the types in blocks it is cheapest
-// where the compiler knows i % 32.
+// These types load numbers [i, i + kLanes) of a row. i is a multiple of kLanes; for block-quantised types it is
+// cheapest if the compiler knows i % 32.
 struct F32Row {
   static constexpr int kUnit = kLanes;  // numbers that are best loaded together
   static HWY_INLINE VF load(const std::byte* row, int i) {
@@ -72,9 +72,9 @@ HWY_INLINE float block_scale(const std::byte* block) {
   return float_from_half(bits);
 }
 
-// The types in blocks: `raw` loads a row's numbers before they are multiplied by the scale of their block, a float16 at
-// the block's begin. They are numbers [unit + offset, unit + offset + kLanes), unit a multiple of kUnit and offset less
-// than kUnit: cheap where the compiler knows the offset.
+// Block-quantised types: `raw` loads a row's numbers before they are multiplied by the scale of their block, a float16
+// at the block's begin. They are numbers [unit + offset, unit + offset + kLanes), unit a multiple of kUnit and offset
+// less than kUnit: cheap if the compiler knows the offset.
 struct Q8Row {
   static constexpr int kUnit = 32;
   static constexpr int kScaleBlock = 32;  // numbers that share a scale
@@ -116,7 +116,7 @@ struct Q4Row {
   }
 };
 
-// Loads r4 as coded, rotated, in blocks of kBlock numbers, 32 or more.
+// Loads r4 numbers as stored, i.e. rotated, in blocks of kBlock numbers, 32 or more.
 template <int kBlock>
 struct R4Row {
   static constexpr int kUnit = 32;
@@ -153,8 +153,8 @@ HWY_INLINE std::uint64_t load_eight_codes(const std::byte* group, int i) {
 #if HWY_TARGET != HWY_SCALAR
 using Bytes16 = hn::Full128<std::uint8_t>;
 
-// Loads codes [16 i, 16 i + 16) into a byte each. Two codes are six bits of some two bytes, which a multiplication
-// moves to one place: a turn over 4,096 entries is 7 % faster than with two times eight (Zen 5).
+// Loads codes [16 i, 16 i + 16) into a byte each. Two codes are six bits within two bytes, which a multiplication moves
+// to one place: a turn over 4,096 entries is 7 % faster than with two loads of eight codes (Zen 5).
 HWY_INLINE hn::Vec<Bytes16> load_sixteen_codes(const std::byte* group, int i) {
   alignas(16) static constexpr std::uint8_t kPairs[2][16] = {{0, 1, 0, 1, 1, 2, 2, 2, 4, 5, 4, 5, 5, 6, 6, 6},
                                                              {8, 9, 8, 9, 9, 10, 10, 10, 3, 7, 3, 7, 7, 11, 11, 11}};
@@ -184,7 +184,7 @@ HWY_INLINE Codes load_codes(const std::byte* group, int first) {
   return hn::PromoteTo(I32(), hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(&codes)));
 }
 
-// Loads r3 as coded, rotated, in blocks of kBlock numbers, 32 or more.
+// Loads r3 numbers as stored, i.e. rotated, in blocks of kBlock numbers, 32 or more.
 template <int kBlock>
 struct R3Row {
   static constexpr int kUnit = 32;
@@ -203,7 +203,7 @@ struct R3Row {
   }
 };
 
-// Calls f with the R4Row or R3Row of rows of n numbers. Returns false where their blocks have fewer than 32.
+// Calls f with the R4Row or R3Row of rows of n numbers. Returns false if their blocks have fewer than 32 numbers.
 template <template <int> class CodedRow, class Function>
 HWY_INLINE bool with_coded_row(int n, const Function& f) {
   switch (code_block(n)) {

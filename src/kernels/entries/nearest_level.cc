@@ -22,7 +22,7 @@ void nearest_levels(const float* y, int n, std::span<const float> bounds, std::i
   for (; i + lanes <= n; i += lanes) {
     const auto x = hn::Abs(hn::LoadU(d, y + i));
     auto at = hn::Zero(di);
-    // A mask is -1 where it holds.
+    // A true mask is -1.
     for (const float bound : bounds) {
       at = hn::Sub(at, hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(x, hn::Set(d, bound)))));
     }

@@ -22,18 +22,18 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The vectors per row of a register tile: AVX-512 and Arm have 32 registers, the others 16. (A panel holds four keys or
-// more, which without vectors takes 4 too.)
+// The vectors per row of a register tile: AVX-512 and Arm have 32 registers, the others 16. (A panel holds at least
+// four keys, so kTileVecs is 4 without vectors, too.)
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM || HWY_TARGET == HWY_SCALAR
 inline constexpr int kTileVecs = 4;
 #else
 inline constexpr int kTileVecs = 2;
 #endif
-// The columns (keys) of a packed panel.
+// The number of columns (keys) of a packed panel.
 inline constexpr int kPanel = kTileVecs * kLanes;
 static_assert(kKeyBlock % kPanel == 0 && kPanel % 4 == 0);
 
-// Copies rows [n][head_dim], times `scale`, and fills up the last tile with zero rows, whose results nobody reads.
+// Copies rows [n][head_dim], times `scale`, and fills the last tile up with zero rows, whose results are not read.
 //   row(i): the i-th row; out: [round_up(n, kTileRows)][head_dim]
 template <class Row>
 HWY_INLINE void copy_rows(std::int32_t n, int head_dim, float scale, const Row& row, float* out) {

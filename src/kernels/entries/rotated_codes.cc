@@ -15,7 +15,7 @@ namespace winnow::kernels {
 namespace {
 
 constexpr int kMaxBlock = 128;
-constexpr int kLeastBlock = 16;  // row_bytes() refuses other head sizes than multiples of it
+constexpr int kLeastBlock = 16;  // row_bytes() accepts only head sizes that are multiples of it
 template <std::size_t kLevels>
 using Magnitudes = std::span<const float, kLevels>;
 constexpr Magnitudes<8> kMagnitudes4(kLevels4, 8);
@@ -23,7 +23,7 @@ constexpr Magnitudes<4> kMagnitudes3(kLevels3, 4);
 
 std::size_t block_bytes(int bits, int block) { return 2 + static_cast<std::size_t>(block * bits / 8); }
 
-// The indices of the nearest magnitudes at a scale.
+// Finds the indices of the nearest magnitudes at a scale.
 template <std::size_t kLevels>
 void match(Magnitudes<kLevels> magnitudes, const float* y, int n, float scale, std::int32_t* index) {
   std::array<float, kLevels - 1> bounds;  // half-way between neighbours
@@ -31,8 +31,8 @@ void match(Magnitudes<kLevels> magnitudes, const float* y, int n, float scale, s
   nearest_levels(y, n, bounds, index);
 }
 
-// term(0) + ... + term(n - 1), n a multiple of 4, in four parts: none waits for the one before, and every instruction
-// set makes the same bits.
+// Returns term(0) + ... + term(n - 1), n a multiple of 4, summed in four parts: they are independent, and every
+// instruction set gives the same bits.
 template <class Term>
 float sum_of(int n, const Term& term) {
   float parts[4] = {};
@@ -42,7 +42,7 @@ float sum_of(int n, const Term& term) {
   return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
-// The scale that fits the chosen magnitudes best.
+// Returns the scale that fits the chosen magnitudes best.
 template <std::size_t kLevels>
 float best_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, const std::int32_t* index) {
   float z[kMaxBlock];
@@ -51,7 +51,7 @@ float best_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, const st
   return yz / sum_of(n, [&](int i) { return z[i] * z[i]; });
 }
 
-// The scale's float16 bits; the indices of the magnitudes at that scale are left in `index`.
+// Returns the scale's float16 bits, and leaves the indices of the magnitudes at that scale in `index`.
 template <std::size_t kLevels>
 std::uint16_t fit_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, std::int32_t* index) {
   float scale = std::sqrt(sum_of(n, [&](int i) { return y[i] * y[i]; }) / static_cast<float>(n));
@@ -70,7 +70,7 @@ std::uint16_t fit_scale(int bits, const float* y, int n, std::int32_t* index) {
   return bits == 4 ? fit_scale(kMagnitudes4, y, n, index) : fit_scale(kMagnitudes3, y, n, index);
 }
 
-// As for float16: what it cannot hold becomes its largest number.
+// Rotates a row whose numbers are clamped to float16's range, as for float16.
 void rotate_clamped(const float* x, float* y, int head_dim) {
   for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(x[i], -65504.0F, 65504.0F);
   rotate_row(y, y, head_dim);
@@ -95,7 +95,7 @@ class EightCodes {
   }
 
  private:
-  int first_, step_;  // of their bytes
+  int first_, step_;  // the first of their bytes, and the distance between these
 };
 
 void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte* out) {
@@ -126,7 +126,7 @@ void write_block(int bits, std::uint16_t scale, const float* y, const std::int32
   pack(bits, y, index, n, out + sizeof(scale));
 }
 
-// f(i, whether number i of a block is negative, the index of its magnitude)
+// Calls f(i, is_negative, magnitude) for every number i of a block, with the index of its magnitude.
 template <class Function>
 void for_each_code(int bits, const std::byte* codes, int n, const Function& f) {
   if (bits == 4) {
@@ -191,7 +191,7 @@ void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float*
   std::int32_t of_row[kMaxHeadDim];
   for (; !targets.empty(); rows += std::ptrdiff_t{kFeedbackRows} * head_dim) {
     const std::size_t n = std::min(targets.size(), std::size_t{kFeedbackRows});
-    for (std::size_t r = 0; r < kFeedbackRows; ++r) {  // the last of fewer again and again
+    for (std::size_t r = 0; r < kFeedbackRows; ++r) {  // the last row is repeated if there are fewer
       rotate_clamped(rows + static_cast<std::ptrdiff_t>(std::min(r, n - 1)) * head_dim, row, head_dim);
       for (int b = 0; b < head_dim / block; ++b) {
         scale_bits[r][b] = fit_scale(bits, row + b * block, block, of_row);

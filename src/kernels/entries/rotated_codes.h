@@ -1,6 +1,6 @@
 // The entry types r4 and r3: a row is rotated by a Hadamard matrix, which makes its coordinates nearly Gaussian, and
-// each coordinate becomes the nearest level of a codebook for N(0, 1) (Lloyd-Max), with one scale a block. Rotation
-// before quantisation: QuaRot (Ashkboos et al., 2024).
+// each coordinate is quantised to the nearest level of a codebook for N(0, 1) (Lloyd-Max), with one scale per block.
+// Rotation before quantisation: QuaRot (Ashkboos et al., 2024).
 //
 // A block of a row is its scale (float16), then its codes in groups of 32 (a block of 16 is one group of 16). A code is
 // a sign and the index of a magnitude. Of a group of g
@@ -25,7 +25,7 @@ int code_bits(EntryType type);
 // The number of codes in a group, which share bytes.
 inline constexpr int kCodeGroup = 32;
 
-// The level of every code of 4 bits in stored order, and of every code of 3 bits, twice.
+// The level of every 4-bit code in stored order, and of every 3-bit code, listed twice.
 alignas(64) inline constexpr float kLevels4[16] = {
     0.128395F,  0.388048F,  0.656759F,  0.942340F,  1.256231F,  1.618046F,  2.069017F,  2.732590F,
     -0.128395F, -0.388048F, -0.656759F, -0.942340F, -1.256231F, -1.618046F, -2.069017F, -2.732590F};
@@ -43,13 +43,13 @@ std::span<const float> code_magnitudes(int bits);
 // inverse. x and y may be the same memory. The bits are the same on every instruction set.
 void rotate_row(const float* x, float* y, int head_dim);
 
-// Code and dequantise one row of head_dim numbers: load_coded_row gives the numbers before the rotation,
+// Quantise and dequantise one row of head_dim numbers: load_coded_row gives the numbers before the rotation,
 // load_rotated_row those after it.
 void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_dim);
 void load_coded_row(EntryType type, const std::byte* src, float* dst, int head_dim);
 void load_rotated_row(EntryType type, const std::byte* src, float* dst, int head_dim);
 
-// Codes n rows [n][head_dim], one to each target, such that queries with the feedback's second moment see the least
+// Quantises n rows [n][head_dim], one to each target, such that queries with the feedback's second moment see the least
 // error (code_feedback.h). Scales are those of store_coded_row. A row's codes do not depend on the other rows; two
 // instruction sets may round a number half-way between two levels differently.
 void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float* rows,

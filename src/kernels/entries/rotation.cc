@@ -1,4 +1,4 @@
-// The rotation of the codes (rotated_codes.h). Every instruction set makes the same bits.
+// The rotation of r4 and r3 (rotated_codes.h). Every instruction set gives the same bits.
 #include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,7 +15,7 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pairs of numbers `stride` apart become their sum and their difference, for strides inside a vector.
+// Replaces pairs of numbers `stride` apart by their sum and their difference, for strides inside a vector.
 template <int stride, class D>
 HWY_INLINE hn::Vec<D> butterflies(D d, hn::Vec<D> x) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));

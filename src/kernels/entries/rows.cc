@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 void load_row(EntryType type, const std::byte* src, float* dst, int n) { expand_row(type, src, dst, n); }
 
-// Every instruction set stores the same bits. Highway's emulation of the conversion truncates, so the older x86 targets
-// take the scalar one.
+// Every instruction set stores the same bits. Highway's emulation of the conversion truncates, so older x86 targets use
+// the scalar conversion.
 void store_half_row(const float* src, std::byte* dst, int n) {
   int i = 0;
 #if !HWY_ARCH_X86 || HWY_TARGET <= HWY_AVX2
@@ -34,7 +34,7 @@ void store_half_row(const float* src, std::byte* dst, int n) {
   const VF high = hn::Set(d, 65504.0F);
   for (; i + kLanes <= n; i += kLanes) {
     const VF x = hn::LoadU(d, src + i);
-    // What float16 cannot hold becomes its largest number (half.h), and NaN stays NaN.
+    // Numbers beyond float16's range become its largest number (half.h), and NaN stays NaN.
     const VF held = hn::IfThenElse(hn::Gt(hn::Abs(x), high), hn::CopySign(high, x), x);
     hn::StoreU(hn::DemoteTo(half, held), half, reinterpret_cast<hwy::float16_t*>(dst) + i);
   }
@@ -115,14 +115,14 @@ void store_scale(float scale, std::byte* block) {
   std::memcpy(block, &h, sizeof(h));
 }
 
-// A number that is none or beyond the range, as a model with damaged weights makes, has no integer: 0 or the nearest
-// one.
+// Returns 0 for NaN, and the nearest integer in range for other numbers beyond it; a model with damaged weights may
+// have both.
 int to_integer(float x, int least, int most) {
   if (!(x > static_cast<float>(least))) return std::isnan(x) ? 0 : least;
   return x < static_cast<float>(most) ? static_cast<int>(x) : most;
 }
 
-// The block types round as ggml does, by the scale before its own rounding to float16.
+// Block-quantised types round as ggml does, by the scale before its own rounding to float16.
 void store_q8_0_row(const float* src, std::byte* dst, int n) {
   for (int first = 0; first < n; first += 32, src += 32, dst += 34) {
     float greatest = 0.0F;
@@ -138,7 +138,7 @@ void store_q8_0_row(const float* src, std::byte* dst, int n) {
 
 void store_q4_0_row(const float* src, std::byte* dst, int n) {
   for (int first = 0; first < n; first += 32, src += 32, dst += 18) {
-    float farthest = 0.0F;  // the number farthest from 0, with its sign: it becomes -8
+    float farthest = 0.0F;  // the number farthest from 0, with its sign; it is quantised to -8
     for (int i = 0; i < 32; ++i) farthest = std::abs(src[i]) > std::abs(farthest) ? src[i] : farthest;
     const float scale = farthest / -8.0F;
     const float inverse = scale != 0.0F ? 1.0F / scale : 0.0F;

@@ -1,4 +1,4 @@
-// Unpacks the blocks of each format. `rows` (int8_rows-inl.h) stands at the first block before and after the last one
+// Unpacks the blocks of each format. `rows` (int8_rows-inl.h) is at the first block before, and after the last one
 // afterwards; `out` is a Panel or StreamedProducts.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace {
 
 // Unpacks 16 bytes from dword `first` on: their low halves are the block's first 16 integers, the high halves the
 // others.
-//   put(group, integers, which of the block's eight groups)
+//   put(group, integers, index of the group among the block's eight)
 HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&& put) {
   Int bytes[4];
   rows.load(first, bytes);
@@ -20,7 +20,7 @@ HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&&
   }
 }
 
-// Unpacks such a block of indices into a table of integers; the table holds them plus 128.
+// Unpacks such a block, whose nibbles are indices into a table of integers with 128 added.
 HWY_INLINE void unpack_wide_nibbles(auto& rows, int first, std::int64_t block, const std::uint8_t (&table)[16],
                                     auto& out) {
   unpack_nibbles(rows, first, block,
@@ -51,11 +51,11 @@ template <WeightBlocks blocks>
 // The properties of a format with one scale for each block of 32 weights; other formats override them.
 struct OneScale {
   static constexpr WeightBlocks kBlocks = blocks;
-  static constexpr bool kHalves = false;            // there is a scale for each half block
+  static constexpr bool kHalves = false;            // each half block has its own scale
   static constexpr bool kHasIntegerScales = false;  // scales are integers times one number for 256 weights
   static constexpr bool kHasMinimum = false;
-  static constexpr int kOffsetShift = 0;  // the offset is 2 to the power of this; 0: none
-  static constexpr int kOpenBlocks = 1;   // blocks whose integers come in turn
+  static constexpr int kOffsetShift = 0;  // the offset is 2 to this power; 0: none
+  static constexpr int kOpenBlocks = 1;   // blocks whose integers are interleaved
 };
 
 struct Q4_0 : OneScale<WeightBlocks::kQ4_0> {
@@ -179,20 +179,20 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
 
 struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
   static constexpr int kMaxInteger = 28, kOffsetShift = 4;
-  // Twice the values of a float of 4 bits, plus 16.
+  // Twice the values of a 4-bit float, plus 16.
   alignas(16) static constexpr std::uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
     for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
-      // The scale as a float32 is 2 to the power of the byte less 128. For bytes below 2 it is the subnormal number
-      // 0x200000 << byte; otherwise its exponent is the byte less 1.
+      // The scale as a float32 is 2 to the power of byte - 128. For bytes below 2 it is the subnormal number 0x200000
+      // << byte; otherwise its exponent is byte - 1.
       const Int exponent = masked(rows.lone(), 0xFF);
       const Int normal = Vectors::shift_left(Vectors::subtract(exponent, Vectors::set(1)), 23);
       const Int at_least_one = Vectors::max(exponent, Vectors::set(0));
       const Int one = masked(at_least_one, 1);
       const Int subnormal = Vectors::bit_or(Vectors::shift_left(one, 22),
                                             Vectors::shift_left(Vectors::bit_xor(one, Vectors::set(1)), 21));
-      // For a byte of 0 `normal` is negative, for 1 it is 0; for every other it exceeds the subnormal ones.
+      // `normal` is negative for a byte of 0, 0 for a byte of 1, and exceeds the subnormal ones for every other byte.
       out.set_scale(b, Vectors::as_float(Vectors::max(normal, subnormal)));
       unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, Vectors::lookup(kTable, x)); });
       out.end_blocks(b, 1);
@@ -230,9 +230,9 @@ struct Q4_K : OneScale<WeightBlocks::kQ4_K> {
     rows.load(0, bytes);
     unpack_k_scales(bytes, out);
 #pragma GCC unroll 4
-    for (int pair = 0; pair < 4; ++pair) {  // of blocks
+    for (int pair = 0; pair < 4; ++pair) {  // pairs of blocks
 #pragma GCC unroll 2
-      for (int side = 0; side < 2; ++side) {  // 16 bytes: halves of both
+      for (int side = 0; side < 2; ++side) {  // 16 bytes: half of both blocks
         rows.load(4 + 8 * pair + 4 * side, bytes);
         const int first = 16 * pair + 4 * side;
 #pragma GCC unroll 4
@@ -256,7 +256,7 @@ struct Q5_K : OneScale<WeightBlocks::kQ5_K> {
     Int bytes[4], fifth[2][4];
     rows.load(0, bytes);
     unpack_k_scales(bytes, out);
-    rows.load(4, fifth[0]);  // bit b of byte i: of weight i of block b
+    rows.load(4, fifth[0]);  // bit b of byte i belongs to weight i of block b
     rows.load(8, fifth[1]);
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) {
@@ -378,7 +378,7 @@ struct Q3_K : OneScale<WeightBlocks::kQ3_K> {
       unpack_half_scales<Q3_K>(out, 2 * four + 1, scale(2), scale(3), d);
     }
     Int third[2][4], bytes[4];
-    rows.load(0, third[0]);  // bit b of byte i: of weight i of block b
+    rows.load(0, third[0]);  // bit b of byte i belongs to weight i of block b
     rows.load(4, third[1]);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {

@@ -1,5 +1,5 @@
-// A panel holds as many weight rows as a vector has lanes, unpacked to integers of 8 bits, with four neighbours of a
-// row in a lane. Included after Vectors is defined, as everything that int8_product-inl.h includes.
+// A panel holds as many weight rows as a vector has lanes, unpacked to 8-bit integers, with four consecutive weights of
+// a row in a lane. Included after Vectors is defined, like everything that int8_product-inl.h includes.
 #pragma once
 
 #include "kernels/products/int8_rows-inl.h"
@@ -9,15 +9,15 @@ namespace {
 
 inline constexpr std::int64_t kPanelBlocks = kChunkBlocks;  // blocks of 32 weights that are unpacked at a time
 
-// Where products of bytes are words of 16 bits, integers above 127 are unpacked as words, and integer scales are
-// applied while words are widened.
+// If products of bytes are 16-bit words, integers above 127 are unpacked as words, and integer scales are applied while
+// words are widened.
 inline constexpr bool kHasWords = Vectors::kDotSaturates;
 template <class Format>
 inline constexpr bool kIsOfWords = kHasWords&& Format::kMaxInteger > 127;
 template <class Format>
 inline constexpr bool kScalesWords = kHasWords&& Format::kHasIntegerScales;
 
-// Integers above 127 are unpacked with 128 added; where words or signed bytes are multiplied they have no offset.
+// Integers above 127 are unpacked with 128 added; if words or signed bytes are multiplied they have no offset.
 template <class Format>
 inline constexpr bool kHasOffset =
     Format::kOffsetShift != 0 && !((kHasWords || Vectors::kDotIsSigned) && Format::kMaxInteger > 127);
@@ -48,7 +48,7 @@ HWY_INLINE Int in_both_words(Int x) { return Vectors::bit_or(masked(x, 0xFFFF), 
 // A panel of unpacked weights: weight = scale * (integer - offset) + minimum; with kScalesWords factor * scale *
 // (integer - offset) + minimum. Formats unpack into it (int8_formats-inl.h), or into StreamedProducts.
 struct Panel {
-  // [four weights][lane][weight]; of words [four weights][first and third, second and fourth][lane][weight]
+  // [four weights][lane][weight]; for words [four weights][first and third, second and fourth][lane][weight]
   alignas(64) std::uint8_t q[kPanelBlocks * 8 * (kHasWords ? 2 : 1)][4 * kLanes];
   // By block, or by half block. With kScalesWords the scales are integers, in both words of a lane.
   alignas(64) float scales[kPanelBlocks * 2][kLanes];

@@ -12,7 +12,7 @@ namespace winnow::kernels {
 namespace {
 
 inline constexpr int kPanels = 2;               // panels that are multiplied at once
-inline constexpr std::int64_t kMostRows = 512;  // rows that a panel is unpacked for: sums and chunks stay in the cache
+inline constexpr std::int64_t kMostRows = 512;  // rows for which a panel is unpacked: sums and chunks stay in the cache
 
 template <class Format>
 inline constexpr int kMostTileRows = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
@@ -52,8 +52,8 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
     const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
     const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
-    // As many bytes of the next panels are prefetched as are read here. Beyond the last weights a prefetch does no
-    // harm.
+    // The same number of bytes of the next panels is prefetched as is read here. Prefetches beyond the last weights do
+    // no harm.
     const std::byte* from = next + kColumns * kLanes * bytes_before;
     ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
     for (int p = 0; p < kColumns; ++p) {

@@ -16,17 +16,17 @@ inline constexpr std::int64_t kChunkBlocks = 8;  // blocks of a row that are con
 struct alignas(64) RowBlock {
   std::int8_t q[kRowBlock];  // -127..127
   float scale;
-  float sum;                  // of the numbers as quantised
-  float sum_low, sum_high;    // of the first 16 numbers and of the last 16
+  float sum;                  // sum of the quantised numbers
+  float sum_low, sum_high;    // sums of the first 16 numbers and of the last 16
   std::int32_t negative_sum;  // minus the sum of q
   std::int32_t negative_low, negative_high;
   std::uint32_t negative_halves;  // these two in 16 bits each, the low one first
 };
 static_assert(sizeof(RowBlock) == 64);
 
-// Quantised rows, [n_in / 256][n_rows][8 blocks]; the last chunk of 256 numbers may be shorter. Products go through all
-// rows one chunk after the other, so they read contiguous memory: whole rows of a power of two of bytes would share a
-// few sets of the caches.
+// Quantised rows, [n_in / 256][n_rows][8 blocks]; the last chunk of 256 numbers may be shorter. Products go through one
+// chunk of all rows after the other, so they read contiguous memory: whole rows whose size is a power of two would
+// share a few sets of the caches.
 template <class Block>
 struct RowChunks {
   Block* blocks;

@@ -28,16 +28,16 @@ struct Vectors : Vectors256 {
   static constexpr bool kDotSaturates = true;
   static Int pairs(Int u, Int s) { return _mm256_maddubs_epi16(u, s); }
   static Int add_words(Int a, Int b) { return _mm256_add_epi16(a, b); }
-  // sum + the products of two words.
+  // Returns sum + the products of two pairs of words.
   static Int dot_words(Int sum, Int a, Int b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
-  // Of four signed bytes the first and the third as words, and the others.
+  // Return the first and third of every four signed bytes as words, and the second and fourth.
   static Int even_bytes(Int x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
   static Int odd_bytes(Int x) { return _mm256_srai_epi16(x, 8); }
-  // Bytes up to 128, and x with the sign of each of `of`.
+  // Return absolute bytes, up to 128, and x with the sign of each byte of `of`.
   static Int absolute_bytes(Int x) { return _mm256_abs_epi8(x); }
   static Int with_signs(Int x, Int of) { return _mm256_sign_epi8(x, of); }
-  // Keeps the order of a sum: gcc sorts the additions in pairs, has no registers for all that it then holds, and what
-  // it stores and reads again costs a quarter of the time.
+  // Keeps the order of a sum: gcc would reorder the additions into pairs and spill sums for want of registers, which
+  // costs a quarter of the time.
   static void hold(Int& x) { asm("" : "+x"(x)); }
 };
 

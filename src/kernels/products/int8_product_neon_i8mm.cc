@@ -23,15 +23,15 @@ namespace {
 
 struct Vectors : VectorsNeon {
   static constexpr bool kMultipliesMatrices = true;
-  // sums + [2][8] x [2][8] transposed.
+  // Returns sums + a b^T for a and b [2][8].
   static Int multiply_matrices(Int sums, Int a, Int b) {
     return vmmlaq_s32(sums, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
   }
-  // Eight bytes of each.
+  // Returns eight bytes of a and eight of b.
   static Int two_eights(const std::int8_t* a, const std::int8_t* b) {
     return vreinterpretq_s32_s8(vcombine_s8(vld1_s8(a), vld1_s8(b)));
   }
-  // Lanes 0 and 2 of both, and the others.
+  // Return lanes 0 and 2 of both, and lanes 1 and 3.
   static Int even_lanes(Int a, Int b) { return vuzp1q_s32(a, b); }
   static Int odd_lanes(Int a, Int b) { return vuzp2q_s32(a, b); }
 };

@@ -1,6 +1,6 @@
-// How a vector loads the same place of several weight rows: from rows in the file's order, one after the other, or from
-// interleaved rows (interleaved_rows.h). Included after Vectors is defined, as everything that int8_product-inl.h
-// includes.
+// Loads the same place of several weight rows into a vector: from rows in the file's order, one after the other, or
+// from interleaved rows (interleaved_rows.h). Included after Vectors is defined, like everything that
+// int8_product-inl.h includes.
 #pragma once
 
 #include "kernels/products/interleaved_rows.h"
@@ -12,8 +12,8 @@ using Int = Vectors::Int;
 using Float = Vectors::Float;
 inline constexpr int kLanes = Vectors::kLanes;
 
-// Prefetches weights a few lines at a time: a core has few lines on their way at once, and more of them hold up every
-// other read. (Ahead of read_ahead.h counts its lines: q4_K took up to a tenth longer with it.)
+// Prefetches weights a few lines at a time: a core can have few lines in flight, and more of them delay every other
+// read. (Ahead in read_ahead.h counts its lines, with which q4_K took up to a tenth longer.)
 struct ReadAhead {
   const std::byte *next, *last;
   bool to_first_level;
@@ -24,7 +24,7 @@ struct ReadAhead {
   }
 };
 
-// Sets out[i] to bytes [4 i, 4 i + 4) of every row; reads 16 bytes of each.
+// Sets out[i] to bytes [4 i, 4 i + 4) of every row; reads 16 bytes of each row.
 HWY_INLINE void load_16(const std::byte* row, std::size_t stride, Int (&out)[4]) {
   const Int a = Vectors::every_fourth(row, stride);
   const Int b = Vectors::every_fourth(row + stride, stride);
@@ -59,7 +59,7 @@ class FileRows {
     load_16(row_ + kInfo.n_head + 4 * std::min(i, kLast), stride_, out);
     return out[i - std::min(i, kLast)];
   }
-  // Returns the word or byte that is in no dword; the bits above it are not zero.
+  // Returns the word or byte that is in no dword; the bits above it are undefined.
   HWY_INLINE Int lone() const {
     Int bytes[4];
     load_16(kInfo.n_head > 0 ? row_ : row_ + kInfo.n_bytes - 16, stride_, bytes);

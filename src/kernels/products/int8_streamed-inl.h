@@ -1,4 +1,4 @@
-// Products of interleaved weights with the few rows of a step of decoding: integers are multiplied as they are unpacked
+// Products of interleaved weights with the few rows of a decoding step: integers are multiplied as they are unpacked
 // and never stored. A result takes the same steps as in a tile (int8_tiles-inl.h), so it has the same bits.
 #pragma once
 
@@ -40,7 +40,7 @@ class StreamedProducts {
         sums_[slot][r] = V::dot(sums_[slot][r], integers, x);
       } else {
         constexpr int kStep = kProductsOfAWord<Format>;
-        Int& words = words_[slot][kStep == 8 ? 0 : group / 4 % 2][r];  // halves may take turns
+        Int& words = words_[slot][kStep == 8 ? 0 : group / 4 % 2][r];  // halves may alternate
         words = group % kStep == 0 ? V::pairs(integers, x) : V::add_words(words, V::pairs(integers, x));
         V::hold(words);
         if (group % kStep == kStep - 1) sums_[slot][r] = V::dot_words(sums_[slot][r], words, word_scale(group));
@@ -112,7 +112,7 @@ class StreamedProducts {
     }
   }
 
-  // Called after a chunk's last block.
+  // Adds the chunk's part of the totals; called after a chunk's last block.
   HWY_INLINE void end_chunk() {
     if constexpr (!kScalesWords<Format>) return;
 #pragma GCC unroll 4
@@ -149,7 +149,7 @@ class StreamedProducts {
     total = V::multiply_add(minima_[2 * block], V::set_float(x.sum_low), total);
     total = V::multiply_add(minima_[2 * block + 1], V::set_float(x.sum_high), total);
   }
-  // Returns a block's sum of products less what the offset adds to it.
+  // Returns a block's sum of products minus the part that the offset adds.
   HWY_INLINE Float difference(std::int64_t block, int r, std::int32_t negative) const {
     Int sum = sums_[block % kSlots][r];
     if constexpr (kHasOffset<Format>) {
@@ -183,7 +183,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
   const auto row = [&](std::int64_t i) { return task.weights + static_cast<std::size_t>(i) * row_bytes; };
   const bool to_first_level = fetches_to_first_level();
   for (std::int64_t i = task.first; i < task.last; i += kInterleavedRows) {
-    // After the task's weights the next ones are prefetched; where they are unknown the prefetch does no harm.
+    // After the task's weights the next ones are prefetched; if they are unknown, the prefetch does no harm.
     const std::byte* from = row(i) + kStreamAhead;
     if (from >= row(task.last) && task.next != nullptr) from = task.next + (from - row(task.last));
     ReadAhead ahead{from, from + kInterleavedRows * row_bytes, to_first_level};
@@ -197,7 +197,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
     }
     for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
       const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
-      // All lanes of the fetched memory are used before the next part.
+      // All lanes of the prefetched memory are used before the next part.
 #pragma GCC unroll 2
       for (int c = 0; c < kColumns; ++c) {
         StreamedProducts<Format, kRows> products(task.rows.at(task.first_row, block, n), n, totals[c]);

@@ -1,6 +1,6 @@
-// Products of tiles: a few rows quantised to 8 bits with one or two panels (int8_panels-inl.h), whose sums fit the
-// registers. Lanes are weight rows: nothing is added across a vector, and a result takes the same steps for any number
-// of rows.
+// Products of tiles: a few rows quantised to 8 bits with one or two panels (int8_panels-inl.h), whose sums fit in the
+// registers. Lanes are weight rows: no sum crosses the lanes of a vector, and a result takes the same steps for any
+// number of rows.
 #pragma once
 
 #include "kernels/products/int8_panels-inl.h"
@@ -58,12 +58,13 @@ HWY_INLINE void add_products_of_words(const Panel* panels, std::int64_t b, const
 }
 
 // Adds the products of pairs of rows, computed as products of matrices: two weight rows by eight weights with two rows
-// by eight numbers. An odd row is left out.
+// by eight numbers. The last row of an odd number is left out.
 template <int kGroups, int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products_of_pairs(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows],
                                       int offset, Int (&sums)[kRows][kColumns]) {
   constexpr int kPairs = kRows / 2;
-  Int products[kPairs][kColumns][2];  // of the panel's first weight rows, and of the others; rows take turns
+  Int products[kPairs][kColumns][2];  // of the panel's first weight rows, and of the others; lanes alternate between
+                                      // the two rows
 #pragma GCC unroll 8
   for (int i = 0; i < kGroups; i += 2) {
     Int w[kColumns][2];
@@ -97,7 +98,7 @@ HWY_INLINE void add_products_of_pairs(const Panel* panels, std::int64_t first, c
   }
 }
 
-// Adds the products of groups [first, first + kGroups) of four weights to sums; with kScalesWords times the scale that
+// Adds the products of groups [first, first + kGroups) of four weights to sums; with kScalesWords, times the scale that
 // these groups share.
 template <class Format, int kGroups, int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows], int offset,
@@ -236,7 +237,7 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
   const std::conditional_t<kIsOfWords<Format>, WordRows<kRows>, NoWordRows> words(rows, n_blocks);
   for (std::int64_t b = 0; b < n_blocks; ++b) {
     Int integers[kRows][kColumns];
-    // Sums begin at minus what the offset adds to them.
+    // Sums begin at minus the part that the offset adds to them.
     const auto begin = [&](std::int32_t(RowBlock::*negative)) {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {

@@ -1,5 +1,5 @@
-// Vectors of 256 bits for int8_product-inl.h, without the product of bytes: int8_product_avx2.cc and
-// int8_product_avx_vnni.cc define one each.
+// 256-bit vectors for int8_product-inl.h, without the product of bytes: int8_product_avx2.cc and
+// int8_product_avx_vnni.cc each define one.
 #pragma once
 
 namespace winnow::kernels {
@@ -59,7 +59,8 @@ struct Vectors256 {
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
   }
 
-  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
+  // max_16 returns the largest absolute value of 16 numbers; quantise_16 stores them as integers and returns the sum of
+  // these.
   static float max_16(const float* x) {
     const __m256 sign = _mm256_set1_ps(-0.0F);
     const __m256 most =

@@ -9,8 +9,9 @@ struct Vectors512 {
   using Int = __m512i;
   using Float = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 6;  // rows that are multiplied at once with two panels: all that fit the registers
-  static constexpr int kHalvesTileRows = 5;  // rows for scales of half blocks, which take one more register a sum
+  static constexpr int kTileRows = 6;        // rows that are multiplied at once with two panels: as many as fit in the
+                                             // registers
+  static constexpr int kHalvesTileRows = 5;  // rows with scales of half blocks, which take one more register per sum
   static constexpr int kStreamedRows = 4;    // rows that are multiplied at once with one unpacked vector
   static constexpr bool kDotSaturates = false;
   static constexpr bool kDotIsSigned = false;
@@ -65,7 +66,8 @@ struct Vectors512 {
   // Converts the float16 in the low half of every lane.
   static Float halves(Int x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
-  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
+  // max_16 returns the largest absolute value of 16 numbers; quantise_16 stores them as integers and returns the sum of
+  // these.
   static float max_16(const float* x) { return _mm512_reduce_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x))); }
   static std::int32_t quantise_16(const float* x, float inverse, std::int8_t* q) {
     const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse)));

@@ -1,4 +1,4 @@
-// Vectors of 128 bits for int8_product-inl.h, for NEON with dot products of bytes.
+// 128-bit vectors for int8_product-inl.h, for NEON with dot products of bytes.
 #pragma once
 
 namespace winnow::kernels {
@@ -9,7 +9,7 @@ struct VectorsNeon {
   using Int = int32x4_t;
   using Float = float32x4_t;
   static constexpr int kLanes = 4;
-  static constexpr int kTileRows = 6;  // as with the 32 registers of AVX-512
+  static constexpr int kTileRows = 6;  // as for AVX-512, with 32 registers
   static constexpr int kHalvesTileRows = kTileRows;
   static constexpr int kStreamedRows = 4;
   static constexpr bool kDotSaturates = false;
@@ -50,7 +50,7 @@ struct VectorsNeon {
   static Int high_64(Int a, Int b) {
     return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
   }
-  // Loads 16 bytes of one row, the only one of four lanes' every fourth.
+  // Loads 16 bytes of one row: every fourth row of four lanes is a single one.
   static Int every_fourth(const std::byte* row, std::size_t /*stride*/) { return load_any(row); }
   // Returns sum + the products of four bytes in every lane.
   static Int dot(Int sum, Int a, Int b) { return vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
@@ -65,7 +65,8 @@ struct VectorsNeon {
   // Converts the float16 in the low half of every lane.
   static Float halves(Int x) { return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_s32(x)))); }
 
-  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
+  // max_16 returns the largest absolute value of 16 numbers; quantise_16 stores them as integers and returns the sum of
+  // these.
   static float max_16(const float* x) {
     const auto at = [&](int i) { return vabsq_f32(vld1q_f32(x + 4 * i)); };
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(at(0), at(1)), vmaxq_f32(at(2), at(3))));

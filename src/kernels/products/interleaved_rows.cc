@@ -7,11 +7,11 @@
 namespace winnow::kernels {
 namespace {
 
-// copy(at in the panel, at in the row, bytes) for every piece of row `row`.
+// Calls copy(offset in the panel, offset in the row, bytes) for every piece of row `row`.
 template <class Copy>
 void for_each_piece(const InterleavedPanel& shape, std::size_t row, const Copy& copy) {
   const std::size_t n_dwords = shape.n_dwords(), n_lone = shape.n_lone(), n_head = shape.info.n_head;
-  std::array<std::size_t, 64> places{};  // of a block's dwords, bytes
+  std::array<std::size_t, 64> places{};  // byte offsets of a block's dwords
   assert(n_dwords <= places.size());
   for (std::size_t i = 0; i < n_dwords; ++i) {
     places[i] = dword_place(shape.info.blocks, i) * 4 * InterleavedPanel::kRows;

@@ -1,9 +1,10 @@
 // Interleaves sixteen rows of a quantised weight matrix: a vector then loads the same place of every row at once, while
-// rows one after the other must be put in order first. The bytes are the file's in another order:
+// separate rows must be transposed first. The bytes are the file's in another order:
 //   first, for every block of the row, the bytes of all rows that fill no dword (a scale); then, for every block, its
 //   dwords in the order in which they are read (`dword_place`), each for all sixteen rows.
 // The bytes are prefetched in the order in which they are read, a fixed distance ahead. Those that fill no dword come
-// first: many blocks share a line of them, and after the dwords they would be needed before the prefetch reaches them.
+// first: many blocks share a cache line of them, and after the dwords they would be needed before the prefetch reaches
+// them.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 namespace winnow::kernels {
 namespace {
 
-// Of the current instruction set; null: none.
+// Returns the products of the current instruction set; null if it has none.
 const Int8Products* current_products() {
   switch (current_int8_unit()) {
 #if HWY_ARCH_X86_64

@@ -12,8 +12,8 @@
 
 namespace winnow::kernels {
 
-// Returns whether the current instruction set has these products (AVX512-VNNI, AVX-VNNI, AVX2, NEON with dot products),
-// which it then has for every format.
+// Returns whether the current instruction set has these products (AVX512-VNNI, AVX-VNNI, AVX2, NEON with dot products).
+// It has them for every format or for none.
 bool has_quantised_products();
 
 // Quantises rows into rows [first, first + n) of out.

@@ -18,7 +18,7 @@ double sum_of_squares(const float* x, int n) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
   const int lanes = static_cast<int>(hn::Lanes(d));
-  constexpr int kSums = 4;  // what the latency of an addition takes
+  constexpr int kSums = 4;  // independent sums, which hide the latency of additions
   hn::Vec<decltype(d)> sums[kSums];
   for (auto& sum : sums) sum = hn::Zero(d);
   int i = 0;

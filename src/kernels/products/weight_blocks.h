@@ -8,7 +8,7 @@
 
 namespace winnow::kernels {
 
-// The formats of ggml that have products or conversions here; all others are left to ggml.
+// The ggml formats that have products or conversions here; all others are left to ggml.
 enum class WeightBlocks {
   kQ4_0,
   kQ4_1,
@@ -31,7 +31,7 @@ struct WeightBlocksInfo {
   std::string_view name;   // ggml's
   std::int64_t n_weights;  // weights of one block: a row's length is a multiple of it
   std::size_t n_bytes;     // of one block
-  std::size_t n_head;      // bytes before its dwords; others that fill no dword come after them
+  std::size_t n_head;      // bytes before its dwords; other bytes that fill no dword come after these
 };
 
 inline constexpr WeightBlocksInfo kWeightBlocks[] = {
@@ -48,7 +48,7 @@ constexpr const WeightBlocksInfo& weight_blocks_info(WeightBlocks blocks) {
   return kWeightBlocks[static_cast<std::size_t>(blocks)];
 }
 
-// Returns the format with this name of ggml's ("q4_1"); nullopt for one that is not here.
+// Returns the format with this ggml name ("q4_1"); nullopt if it is not supported here.
 constexpr std::optional<WeightBlocks> weight_blocks(std::string_view ggml_name) {
   for (const WeightBlocksInfo& info : kWeightBlocks) {
     if (info.name == ggml_name) return info.blocks;

@@ -1,4 +1,4 @@
-// Rows of quantised weight matrices to bfloat16.
+// Conversion of rows of quantised weight matrices to bfloat16.
 #include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,7 +32,7 @@ HWY_INLINE float half_at(const std::byte* src) {
   return float_from_half(bits);
 }
 
-// Rounds to nearest, ties to even. Weights are finite.
+// Rounds weights to nearest, ties to even, and stores them. They must be finite.
 HWY_INLINE void store_bf16(hn::Vec<Float> x, std::uint16_t* dst) {
   const Word word;
   const auto bits = hn::BitCast(word, x);
@@ -41,7 +41,7 @@ HWY_INLINE void store_bf16(hn::Vec<Float> x, std::uint16_t* dst) {
   hn::StoreU(hn::TruncateTo(Half(), rounded), Half(), dst);
 }
 
-// dst[i] = scale * q[i] + offset
+// Sets dst[i] to scale * q[i] + offset.
 HWY_INLINE void store_group(const std::uint8_t* q, float scale, float offset, std::uint16_t* dst) {
   const Float d;
   const auto s = hn::Set(d, scale);
@@ -61,7 +61,7 @@ HWY_INLINE void store_signed_group(const std::int8_t* q, float scale, std::uint1
   }
 }
 
-// Low and high halves of 16 bytes. The compiler's vectors serve for this.
+// Splits 16 bytes into their low and high halves. The compiler vectorises this loop.
 HWY_INLINE void split_nibbles(const std::byte* src, std::uint8_t* low, std::uint8_t* high) {
   for (std::size_t i = 0; i < kGroup; ++i) {
     const auto byte = static_cast<std::uint8_t>(src[i]);
@@ -70,7 +70,8 @@ HWY_INLINE void split_nibbles(const std::byte* src, std::uint8_t* low, std::uint
   }
 }
 
-// half scale, 16 bytes: weight i in the low half of byte i, weight i + 16 in the high one; less 8.
+// A block is a float16 scale, then 16 bytes with weight i in the low half of byte i and weight i + 16 in its high half,
+// each with 8 added.
 void convert_q4_0(const std::byte* src, std::uint16_t* dst, std::int64_t n_blocks) {
   std::uint8_t low[kGroup], high[kGroup];
   for (std::int64_t b = 0; b < n_blocks; ++b, src += 18, dst += 32) {
@@ -81,7 +82,7 @@ void convert_q4_0(const std::byte* src, std::uint16_t* dst, std::int64_t n_block
   }
 }
 
-// half scale, half minimum, 16 bytes as above.
+// A block is a float16 scale, a float16 minimum, then 16 bytes as above.
 void convert_q4_1(const std::byte* src, std::uint16_t* dst, std::int64_t n_blocks) {
   std::uint8_t low[kGroup], high[kGroup];
   for (std::int64_t b = 0; b < n_blocks; ++b, src += 20, dst += 32) {
@@ -92,7 +93,7 @@ void convert_q4_1(const std::byte* src, std::uint16_t* dst, std::int64_t n_block
   }
 }
 
-// half scale, 32 signed bytes.
+// A block is a float16 scale, then 32 signed bytes.
 void convert_q8_0(const std::byte* src, std::uint16_t* dst, std::int64_t n_blocks) {
   for (std::int64_t b = 0; b < n_blocks; ++b, src += 34, dst += 32) {
     const float scale = half_at(src);
@@ -102,8 +103,8 @@ void convert_q8_0(const std::byte* src, std::uint16_t* dst, std::int64_t n_block
   }
 }
 
-// half scale, half minimum, 8 scales and 8 minima of 6 bits in 12 bytes, 256 weights of 4 bits: 32 bytes hold two
-// groups of 32, the low halves the first.
+// A block is a float16 scale and a float16 minimum, 8 scales and 8 minima of 6 bits in 12 bytes, then 256 weights of 4
+// bits: 32 bytes hold two groups of 32, the first in the low halves.
 void convert_q4_k(const std::byte* src, std::uint16_t* dst, std::int64_t n_blocks) {
   std::uint8_t low[kGroup], high[kGroup];
   for (std::int64_t b = 0; b < n_blocks; ++b, src += 144) {
@@ -129,7 +130,8 @@ void convert_q4_k(const std::byte* src, std::uint16_t* dst, std::int64_t n_block
   }
 }
 
-// 128 bytes of low halves, 64 of two further bits, 16 signed scales, half scale; 256 weights less 32.
+// A block of 256 weights, each with 32 added, is 128 bytes with their low 4 bits, 64 bytes with their high 2 bits, 16
+// signed scales and a float16 scale.
 void convert_q6_k(const std::byte* src, std::uint16_t* dst, std::int64_t n_blocks) {
   std::uint8_t q[4][kGroup];
   for (std::int64_t b = 0; b < n_blocks; ++b, src += 210) {
@@ -168,7 +170,7 @@ void weight_row_to_bf16(WeightBlocks blocks, const std::byte* src, std::uint16_t
     case WeightBlocks::kQ6_K:
       return convert_q6_k(src, dst, n / 256);
     default:
-      break;  // converts_to_bf16 says which
+      break;  // excluded by converts_to_bf16
   }
 }
 

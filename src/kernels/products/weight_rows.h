@@ -8,7 +8,7 @@
 
 namespace winnow::kernels {
 
-// Returns whether weight_row_to_bf16 has the format; the others use ggml's own conversion.
+// Returns whether weight_row_to_bf16 supports the format; other formats use ggml's own conversion.
 bool converts_to_bf16(WeightBlocks blocks);
 
 // Converts n weights, scaled in float32 and rounded to the nearest bfloat16, ties to even.

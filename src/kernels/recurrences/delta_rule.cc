@@ -28,7 +28,8 @@ void normalise(const float* x, std::int64_t n, float eps, float factor, float* o
   for (std::int64_t i = 0; i < n; i += kLanes) hn::StoreU(hn::Mul(scale, hn::LoadU(d, x + i)), d, out + i);
 }
 
-// One row of the state: what it holds for a value, over the n keys. Returns what the query reads.
+// Updates one row of the state, which holds one number of a value for each of the n numbers of a key. Returns the
+// query's product with it.
 HWY_INLINE float step(float* state, const float* k, const float* q, std::int64_t n, float g, float b, float v) {
   const hn::ScalableTag<float> d;
   constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));

@@ -1,5 +1,5 @@
 // The gated delta rule (Gated DeltaNet, arXiv 2412.06464, eq. 10): a head's state S is a matrix that maps keys to
-// values; every row decays it, replaces what it holds for the row's key, and reads it with the row's query.
+// values; every row decays it, replaces the value that it holds for the row's key, and reads it with the row's query.
 //   S <- g S;  S <- S + k (b (v - S^T k))^T;  o = S^T q / sqrt(d)
 #pragma once
 

@@ -15,7 +15,8 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One row of the state: what it holds for a value, over the n keys. Returns what the query reads.
+// Updates one row of the state, which holds one number of a value for each of the n numbers of a key. Returns the
+// query's product with it.
 HWY_INLINE float scan_step(float* state, const float* key, const float* query, std::int64_t n, float decay,
                            float value) {
   const hn::ScalableTag<float> d;

@@ -1,7 +1,7 @@
 // Mamba-2's selective scan (arXiv 2405.21060, eq. 1): a head's state S is a matrix that maps keys to values; every row
 // decays it, adds its value at its key, and reads it with its query.
 //   S <- exp(d a) S + d x B^T;  y = S C + s x,  where d = softplus(step + step_bias)
-// ggml_ssm_scan computes the same, but copies all states to its output; here a sequence's state stays in its place.
+// ggml_ssm_scan computes the same, but copies all states to its output; here a sequence's state is updated in place.
 #pragma once
 
 #include <cstdint>

@@ -7,16 +7,16 @@ namespace winnow::kernels {
 
 namespace {
 
-// kGated: rows of b, c and x; else of x, with SiLU after.
+// Computes a convolution. kGated: rows consist of b, c and x; else of x, and SiLU is applied to the result.
 template <bool kGated>
 void convolve(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
               float* after, float* y, std::int64_t first, std::int64_t last) {
-  constexpr std::int64_t kBlock = 16;  // channels at a time: loops over them become vectors
+  constexpr std::int64_t kBlock = 16;  // channels at a time: the compiler vectorises loops over them
   const std::int64_t n = convolution.n_channels;
   const int n_taps = convolution.n_taps, n_past = n_taps - 1;
   for (std::int64_t begin = first; begin < last; begin += kBlock) {
     const std::int64_t n_block = std::min(kBlock, last - begin);
-    float past[kMaxTaps][kBlock] = {};  // the last taps is the present row
+    float past[kMaxTaps][kBlock] = {};  // the last one is the present row
     float weights[kMaxTaps][kBlock] = {};
     float biases[kBlock] = {};
     if (!kGated && convolution.biases != nullptr) std::copy_n(convolution.biases + begin, n_block, biases);

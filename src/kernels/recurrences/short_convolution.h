@@ -10,7 +10,7 @@ inline constexpr int kMaxTaps = 16;
 
 // The parameters of a layer's convolution.
 struct ShortConvolution {
-  const float* weights;           // [n_channels][n_taps], the last for the present row
+  const float* weights;           // [n_channels][n_taps], the last tap for the present row
   const float* biases = nullptr;  // [n_channels], or null; for silu_convolution alone
   std::int64_t n_channels;
   int n_taps;  // 2 to kMaxTaps
@@ -22,7 +22,8 @@ struct ShortConvolution {
 //   same memory
 void short_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
                        float* after, float* y, std::int64_t first, std::int64_t last);
-// Does the same with rows [n_rows][n_channels], x alone; before, after: x of the rows before and of the last ones.
+// Computes channels [first, last) with SiLU, from rows [n_rows][n_channels] that consist of x alone; before, after: x
+// of the rows before and of the last ones.
 void silu_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
                       float* after, float* y, std::int64_t first, std::int64_t last);
 

@@ -56,7 +56,7 @@ double score(const AttentionShape& shape, const float* q, const std::vector<doub
   return cap == 0 ? scaled : cap * std::tanh(scaled / cap);
 }
 
-// A row of r4 or r3, decoded by the definition: the Hadamard matrix written out.
+// Returns a row of r4 or r3, dequantised by the definition, with the Hadamard matrix written out.
 std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
   const int block = code_block(n);
   const int half = 1 << (code_bits(type) - 1);
@@ -80,7 +80,7 @@ std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
   return numbers;
 }
 
-// scores -> softmax weights of a query head of the group; scores of -inf are hidden.
+// Returns the softmax weights of a query head of the group from its scores; scores of -inf are not visible.
 Weights softmax(const AttentionShape& shape, int g, std::vector<double> scores) {
   const double sink = shape.spec.sink_logits != nullptr ? static_cast<double>(shape.spec.sink_logits[g]) : -kInfinity;
   double high = sink;
@@ -167,7 +167,7 @@ std::vector<double> row(EntryType type, const std::byte* src, int n) {
 std::uint16_t half_bits(double x) {
   const int sign = std::signbit(x) ? 0x8000 : 0;
   if (std::isnan(x)) return static_cast<std::uint16_t>(sign | 0x7E00);
-  // Two neighbouring numbers are 2^(exponent - 10) apart.
+  // Neighbouring float16 numbers are 2^(exponent - 10) apart.
   const double unit = std::ldexp(1.0, std::max(x == 0 ? -14 : std::ilogb(x), -14) - 10);
   const double rounded = std::min(std::nearbyint(std::abs(x) / unit) * unit, 65504.0);
   if (rounded < std::ldexp(1.0, -14))

@@ -1,5 +1,5 @@
-// Reference kernels in the plainest form: scalar, double precision, everything stored. The fast kernels are tested
-// against them; they are not part of the library.
+// Reference kernels in the simplest form: scalar, in double precision, with all intermediate results stored. The fast
+// kernels are tested against them; they are not part of the library.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ std::vector<double> row(EntryType type, const std::byte* src, int n);
 // Returns x as float16 by IEEE 754 (nearest, ties to even), except that numbers beyond its range become its largest.
 std::uint16_t half_bits(double x);
 
-// The softmax weights of query row r and head g of the group over all entries (0: hidden), and their log-sum-exp.
+// The softmax weights of query row r and head g of the group over all entries (0: not visible), and their log-sum-exp.
 struct Weights {
   std::vector<double> a;  // [n_entries]
-  double log_sum_exp;     // -inf: the row sees nothing
+  double log_sum_exp;     // -inf: the row sees no entry
 };
 Weights weights(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, int r, int g);
 
@@ -50,7 +50,7 @@ std::vector<double> value_l1_norms(const AttentionShape& shape, const HeadEntrie
 std::vector<double> value_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
 std::vector<double> key_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
 
-// w_o: [n_group][value_dim][n_embd] -> [n_entries]
+// Returns norms [n_entries] for w_o [n_group][value_dim][n_embd].
 std::vector<double> projected_value_norms(const AttentionShape& shape, const HeadEntries& entries,
                                           std::span<const float> w_o, int n_embd);
 

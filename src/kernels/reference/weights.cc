@@ -30,7 +30,7 @@ struct Block {
 double small_block_weight(WeightBlocks blocks, const Block& block, std::size_t i) {
   const bool high = i >= 16;
   const std::size_t j = i % 16;
-  // Bit i of the four bytes from `at` on, as the fifth bit.
+  // Returns bit i of the four bytes from `at` on, as the fifth bit.
   const auto fifth = [&](std::size_t at) { return static_cast<int>(block.bits(at + i / 8, i % 8, 1) << 4); };
   switch (blocks) {
     case WeightBlocks::kQ4_0:
@@ -45,12 +45,12 @@ double small_block_weight(WeightBlocks blocks, const Block& block, std::size_t i
       return block.half(0) * block.signed_byte(2 + i);
     case WeightBlocks::kIQ4_NL:
       return block.half(0) * kIq4Values[block.nibble(2 + j, high)];
-    default:  // mxfp4: a power of two, and floats of 4 bits
+    default:  // mxfp4: a power of two, and 4-bit floats
       return std::ldexp(kMxfp4Values[block.nibble(1 + j, high)], static_cast<int>(block.byte(0)) - 127);
   }
 }
 
-// The six bits of scale (or minimum) j of the 12 bytes of q4_K and q5_K.
+// Returns the six bits of scale (or minimum) j of the 12 bytes of q4_K and q5_K.
 unsigned k_scale(const Block& block, std::size_t j, bool minimum) {
   const std::size_t first = minimum ? 4 : 0;
   if (j < 4) return block.byte(4 + first + j) & 63;
@@ -58,8 +58,8 @@ unsigned k_scale(const Block& block, std::size_t j, bool minimum) {
 }
 
 double large_block_weight(WeightBlocks blocks, const Block& block, std::size_t i) {
-  const std::size_t b = i / 32, j = i % 32;             // block of 32 and the place in it
-  const std::size_t half = i / 128, b_of_half = b % 4;  // 128 weights share bytes in formats of two and six bits
+  const std::size_t b = i / 32, j = i % 32;             // block of 32 weights and the place in it
+  const std::size_t half = i / 128, b_of_half = b % 4;  // 128 weights share bytes in the two-bit and six-bit formats
   switch (blocks) {
     case WeightBlocks::kQ2_K: {
       const unsigned scale = block.byte(i / 16);

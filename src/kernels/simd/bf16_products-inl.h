@@ -1,4 +1,4 @@
-// Products of bfloat16 between packed operands, by either unit. Included after bf16_begin-inl.h.
+// Products of packed bfloat16 operands, by either unit. Included after bf16_begin-inl.h.
 #pragma once
 
 #include "kernels/simd/bf16_tiles-inl.h"
@@ -11,7 +11,7 @@ inline constexpr std::int32_t kBlockKeys = 256;
 // first-level cache.
 inline constexpr std::int32_t kScoreStride = kBlockKeys + 16;
 
-// The query rows that pass over a block together: two AMX tiles, or four register tiles of six rows.
+// The number of query rows that pass over a block together: two AMX tiles, or four register tiles of six rows.
 template <Bf16Unit kUnit>
 inline constexpr std::int32_t kStripRows = kUnit == Bf16Unit::kAmx ? 32 : 24;
 inline constexpr std::int32_t kMaxStripRows = 32;
@@ -66,7 +66,7 @@ inline void store_sums(float* sums, std::size_t stride) {
   _tile_stored(3, sums + 16 * stride + 16, bytes);
 }
 
-// Adds to the sums 32 rows of 16 pairs, left_bytes apart, times two groups of columns, group_pairs apart.
+// Adds to the sums the product of 32 rows of 16 pairs, left_bytes apart, with two groups of columns, group_pairs apart.
 inline void multiply_tiles(const Pair* left, std::size_t left_bytes, const Pair* right, std::ptrdiff_t group_pairs) {
   _tile_loadd(4, left, left_bytes);
   _tile_loadd(6, right, kColumns * sizeof(Pair));
@@ -176,7 +176,7 @@ inline void pack_query(const float* row, float factor, int head_dim, int width, 
   }
 }
 
-// Replaces scores [n], n a multiple of 16, by cap * tanh(score / cap), off by less than 1e-4 * cap.
+// Replaces scores [n], n a multiple of 16, by cap * tanh(score / cap), with an error below 1e-4 * cap.
 inline void soft_cap_row(float* scores, std::int32_t n, float cap) {
   const __m512 factor = _mm512_set1_ps(-2.0F * kLog2E / cap);
   const __m512 one = _mm512_set1_ps(1.0F);
@@ -190,20 +190,20 @@ inline void soft_cap_row(float* scores, std::int32_t n, float cap) {
   }
 }
 
-// The keys [begin, end) of a block, multiples of kTerms; none if begin == end.
+// The keys [begin, end) of a block, multiples of kTerms; empty if begin == end.
 struct KeyRange {
   std::int32_t begin = 0;
   std::int32_t end = 0;
 };
 
-// Scores a strip of query rows against the part of the packed block of entries [block, block + n) that any of them
-// sees, and returns this part: scores [strip's rows][kScoreStride], from its first key on; -inf where a row does not
-// see an entry.
+// Computes the scores of a strip of query rows with the part of the packed block of entries [block, block + n) that any
+// of the rows sees, and returns this part: scores [strip's rows][kScoreStride], from its first key on; -inf if a row
+// does not see an entry.
 //   ranges: those of the strip's rows, in ascending order; soft_cap: AttentionSpec's
 template <Bf16Unit kUnit>
 inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int width, const Pair* keys,
                             std::int32_t block, std::int32_t n, float soft_cap, float* scores) {
-  // Later rows see no fewer entries at the end and no more at the beginning.
+  // Later rows see at least as many entries at the end, and at most as many at the beginning.
   const std::int32_t first = std::max(ranges[0].first - block, 0);
   const std::int32_t last = std::min(ranges[kStripRows<kUnit> - 1].last - block, n);
   if (first >= last) return {};
@@ -230,8 +230,8 @@ inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int
   return part;
 }
 
-// Keeps the calling thread's unit ready while it lives. Subnormal numbers of float32, whose arithmetic is slow, count
-// as zero.
+// Prepares the unit for the calling thread for the object's lifetime. Subnormal float32 numbers, whose arithmetic is
+// slow, are treated as zero.
 class UnitInUse {
  public:
   explicit UnitInUse(Bf16Unit unit) : unit_(unit), control_(_mm_getcsr()) {

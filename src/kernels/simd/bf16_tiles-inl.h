@@ -1,5 +1,5 @@
-// Packed operands of products of bfloat16, for AVX512-BF16 and AMX. Included after bf16_begin-inl.h; callers check that
-// the processor has the instruction set before they run anything here.
+// Packed operands of bfloat16 products, for AVX512-BF16 and AMX. Included after bf16_begin-inl.h; callers check that
+// the processor has the instruction set before they call any function here.
 //
 // A pair is two neighbouring terms of a product in 32 bits, as both instruction sets take them. Left operands are rows
 // of pairs. Right ones are stored in groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs
@@ -11,11 +11,11 @@ namespace winnow::kernels {
 namespace {
 
 inline constexpr int kTerms = 32;    // terms that an AMX product takes: 16 pairs
-inline constexpr int kColumns = 16;  // of a group
+inline constexpr int kColumns = 16;  // columns of a group
 
 using Pair = std::uint32_t;
 
-// Converts a row of a stored type, plus `offset` [head_dim] where it is not null, to bfloat16: [width].
+// Converts a row of a stored type, plus `offset` [head_dim] if it is not null, to bfloat16: [width].
 inline void round_row(EntryType type, const std::byte* src, const float* offset, int head_dim, int width,
                       std::uint16_t* out) {
   alignas(64) float row[kMaxHeadDim];
@@ -81,7 +81,7 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
 
 // Converts the stored rows of entries [first, first + n), kRows at a time with zeros after the last, and calls
 // take(index of the first, rows [kRows][row_width]).
-//   convert(run, index in it, out [row_width])
+//   convert(run, index in the run, out [row_width])
 template <int kRows, int kMaxWidth, class Convert, class Take>
 inline void convert_rows(RunCursor& cursor, std::int32_t first, std::int32_t n, int row_width, const Convert& convert,
                          const Take& take) {
@@ -113,9 +113,9 @@ inline void round_values(const AttentionShape& shape, RunCursor& cursor, std::in
   convert_rows<kRows, kMaxHeadDim>(cursor, first, n, width, round, take);
 }
 
-// The origin of a head's keys. Where there is one, all keys are rounded with it subtracted: bfloat16 then keeps 8 bits
-// of what distinguishes them. Scores then lack q.origin, the same for all keys. With a soft cap, which needs whole
-// scores, keys are rounded as they are.
+// The origin of a head's keys. If there is one, all keys are rounded with it subtracted: bfloat16 then keeps 8 bits of
+// the part that distinguishes them. Scores then lack q.origin, the same for all keys. With a soft cap, which needs
+// complete scores, keys are rounded as they are.
 class PackedOrigin {
  public:
   PackedOrigin(const AttentionShape& shape, const HeadEntries& entries) {
@@ -128,12 +128,12 @@ class PackedOrigin {
     for (int i = 0; i < dim_; ++i) offset_[i] = is_subtracted_ ? -numbers_[i] : numbers_[i];
   }
 
-  // Returns the numbers to be added to keys of a run before they are rounded; null for none.
+  // Returns the numbers that are added to keys of a run before they are rounded; null: none.
   const float* offset(const EntryRun& run) const {
     return dim_ > 0 && (run.origin == nullptr) == is_subtracted_ ? offset_ : nullptr;
   }
 
-  // Returns what a query's scores lack, in units of scores.
+  // Returns the part that a query's scores lack, in units of scores.
   float lacking(const float* q, float scale) const {
     if (dim_ == 0 || !is_subtracted_) return 0;
     __m512 sum = _mm512_setzero_ps();
@@ -144,7 +144,7 @@ class PackedOrigin {
   }
 
  private:
-  int dim_ = 0;  // 0: there is none
+  int dim_ = 0;  // 0: no origin
   bool is_subtracted_ = false;
   alignas(64) float numbers_[kMaxHeadDim];
   alignas(64) float offset_[kMaxHeadDim];

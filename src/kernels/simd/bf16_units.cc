@@ -23,7 +23,7 @@ Cpuid cpuid(unsigned leaf, unsigned subleaf) {
   return r;
 }
 
-// The states that the system saves (XCR0); requires OSXSAVE.
+// Returns the states that the system saves (XCR0); requires OSXSAVE.
 unsigned saved_states() {
   unsigned low = 0, high = 0;
   asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -51,8 +51,8 @@ Bf16Support detect_bf16_support() {
   const Cpuid features = cpuid(7, 0);
   if ((states & kAvx512States) != kAvx512States) return support;
   support.avx512 = (cpuid(7, 1).a >> 5 & 1U) != 0;
-  // Measured: a Xeon with AMX starts a vdpbf16ps every second cycle, a fourth of its rate of multiply-adds and half of
-  // their work; Zen 5 starts two a cycle.
+  // Measured: a Xeon with AMX starts a vdpbf16ps every second cycle, a fourth of its rate of multiply-adds and thus
+  // half of their products; Zen 5 starts two per cycle.
   constexpr unsigned kAmdSecondWord = 0x69746E65;  // "enti" of AuthenticAMD
   support.avx512_is_fast = support.avx512 && cpuid(0, 0).d == kAmdSecondWord;
   const bool has_tiles = (features.d >> 22 & 1U) != 0 && (features.d >> 24 & 1U) != 0;

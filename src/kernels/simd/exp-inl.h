@@ -17,10 +17,10 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At and below this exponent 2^x is exactly 0, so that hidden entries (-inf) count nothing.
+// At and below this exponent 2^x is exactly 0, so that hidden entries (-inf) have no weight.
 inline constexpr float kLowestExponent = -127.0F;
 
-// Clamps an exponent to the range of exp2_in_range. A score of +inf less its clamped maximum becomes 0, whose power is
+// Clamps an exponent to the range of exp2_in_range. A score of +inf minus its clamped maximum becomes 0, whose power is
 // 1 and not NaN.
 template <class D, class V>
 HWY_INLINE V clamp_exponent(D d, V x) {
@@ -52,7 +52,7 @@ HWY_INLINE V exp2_of_negative(D d, V x) {
   return exp2_in_range(d, clamp_exponent(d, x));
 }
 
-// Returns cap * tanh(x / cap), off by less than 1e-7 * cap. -inf becomes -cap: entries are hidden afterwards.
+// Returns cap * tanh(x / cap), with an error below 1e-7 * cap. -inf becomes -cap: entries are hidden afterwards.
 template <class D, class V>
 HWY_INLINE V soft_capped(D d, V x, float cap) {
   const V doubled = hn::Mul(hn::Abs(x), hn::Set(d, -2.0F * kLog2E / cap));

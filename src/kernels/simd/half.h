@@ -15,7 +15,7 @@ inline float float_from_half(std::uint16_t h) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
 
-// Rounds to the nearest float16, ties to even. Numbers beyond its range become its largest, since an infinity in the
+// Returns the nearest float16, ties to even. Numbers beyond its range become its largest, since an infinity in the
 // cache would turn every later output into NaN. NaN stays NaN.
 inline std::uint16_t half_from_float(float f) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);

@@ -33,7 +33,7 @@ bool has_avx_vnni() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
 }
 
-// Of one of Highway's targets.
+// Returns the unit of one of Highway's targets.
 Int8Unit int8_unit(std::int64_t bit) {
   if (bit <= HWY_AVX3 && __builtin_cpu_supports("avx512vnni") != 0) return Int8Unit::kAvx512Vnni;
   return bit <= HWY_AVX2 ? Int8Unit::kAvx2 : Int8Unit::kNone;
@@ -54,7 +54,7 @@ std::vector<Target> find_targets() {
     found.push_back({hwy::TargetName(bit), bit, Bf16Unit::kNone, int8_unit(bit)});
   }
 #if HWY_ARCH_X86
-  // The dot products that AVX512-VNNI has, on 256 bits for processors without AVX-512.
+  // AVX-VNNI has AVX512-VNNI's dot products on 256 bits, for processors without AVX-512.
   const auto avx2 = std::find_if(found.begin(), found.end(), [](const Target& t) { return t.bit == HWY_AVX2; });
   if (avx2 != found.end() && has_avx_vnni()) {
     found.insert(avx2, {"AVX2_VNNI", HWY_AVX2, Bf16Unit::kNone, Int8Unit::kAvxVnni});
@@ -62,8 +62,7 @@ std::vector<Target> find_targets() {
   if (found.front().bit > HWY_AVX3) return found;
   const std::int64_t best = found.front().bit;
   const Bf16Support support = detect_bf16_support();
-  // Processors whose products of bfloat16 are no faster than those of float32 have AVX3_BF16 behind AVX3: only for
-  // tests.
+  // If products of bfloat16 are no faster than those of float32, AVX3_BF16 is listed after AVX3: only tests use it.
   if (support.avx512) {
     const auto at = found.begin() + (support.avx512_is_fast ? 0 : 1);
     found.insert(at, {"AVX3_BF16", best, Bf16Unit::kAvx512, int8_unit(best)});
@@ -77,14 +76,15 @@ std::vector<Target> find_targets() {
   return found;
 }
 
-// Read once, before any force_isa: afterwards Highway reports the forced one only.
+// Returns the machine's targets. They are read once, before any force_isa: afterwards Highway only reports the forced
+// one.
 const std::vector<Target>& machine_targets() {
   static const std::vector<Target> targets = find_targets();
   return targets;
 }
 
 std::atomic<const Target*> forced_target = nullptr;
-std::atomic<bool> has_chosen = false;  // by force_isa: the environment is not asked any more
+std::atomic<bool> has_chosen = false;  // by force_isa: the environment is not read any more
 
 const Target& current_target() {
   use_environment_isa();
@@ -119,7 +119,7 @@ void force_isa(const std::string& name) {
 }
 
 void use_environment_isa() {
-  // A name that cannot be used is refused every time: an initialisation that throws is tried again.
+  // An unusable name is refused at every call, since an initialisation that throws is repeated.
   static const bool is_done = [] {
     const char* name = std::getenv("WINNOW_ISA");
     if (!has_chosen && name != nullptr && *name != '\0') force_isa(name);

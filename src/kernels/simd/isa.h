@@ -10,12 +10,12 @@ namespace winnow::kernels {
 // "AVX3", "AVX2", ...).
 std::vector<std::string> supported_isas();
 
-// Forces an instruction set for the whole process; an empty name goes back to the best one. Throws Error(kUnsupported)
-// with the list if this machine cannot run it. Meant for the start of a program and for tests.
+// Forces an instruction set for the whole process; an empty name restores the best one. Throws Error(kUnsupported) with
+// the list of names if this machine cannot run it. Meant for the start of a program and for tests.
 void force_isa(const std::string& name);
 
-// Forces the instruction set that the environment's WINNOW_ISA names, at the first call and unless force_isa was called
-// before. Throws Error(kUnsupported) as force_isa does. Must be called before the first kernel is dispatched.
+// Forces the instruction set that the environment variable WINNOW_ISA names, at the first call and unless force_isa was
+// called before. Throws Error(kUnsupported) like force_isa. Must be called before the first kernel is dispatched.
 void use_environment_isa();
 
 std::string current_isa();

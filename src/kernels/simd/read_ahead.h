@@ -14,10 +14,10 @@
 
 namespace winnow::kernels {
 
-// Returns whether prefetches go to the first-level cache. Many lines at once fill the few buffers that a core has there
-// for lines on their way and hold up every other read, so they go to the second level: on Zen 4 a product of one row of
-// q4_K then takes 0.64 of the time, decoding over f16 entries 0.63 (one thread, head size 64). Zen 5 has more of these
-// buffers and reads a fifth more from memory in the first level.
+// Returns whether prefetches go to the first-level cache. Many lines at once fill the few buffers that a core's first
+// level has for lines in flight and delay every other read, so they go to the second level: on Zen 4 a product of one
+// row of q4_K then takes 0.64 of the time, decoding over f16 entries 0.63 (one thread, head size 64). Zen 5 has more of
+// these buffers, and reads a fifth more from memory with prefetches to the first level.
 inline bool fetches_to_first_level() {
 #if HWY_ARCH_X86
   static const bool is_zen_5 = [] {
@@ -67,8 +67,8 @@ class ReadOrder {
   int first_ = 0, n_ = 0;
 };
 
-// Prefetches memory some KiB before it is read, a few lines at a time, while earlier memory is worked on: pages are too
-// short for the processor to see a stream in them.
+// Prefetches memory some KiB before it is read, a few lines at a time, while earlier memory is processed: pages are too
+// short for the processor to detect a stream in them.
 class Ahead {
  public:
   explicit Ahead(ReadOrder& order, bool to_first_level = fetches_to_first_level())
@@ -109,8 +109,8 @@ class Ahead {
   }
 
   ReadOrder* order_;
-  const std::byte *next_ = nullptr, *last_ = nullptr, *end_ = nullptr;  // of the range that is being fetched
-  std::ptrdiff_t step_ = 0, left_ = 0;                                  // bytes of a step, and those left after last_
+  const std::byte *next_ = nullptr, *last_ = nullptr, *end_ = nullptr;  // within the range that is being prefetched
+  std::ptrdiff_t step_ = 0, left_ = 0;                                  // bytes per step, and bytes left after last_
   bool to_first_level_;
 };
 

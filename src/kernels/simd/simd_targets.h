@@ -3,10 +3,10 @@
 // fixed-size ones.
 #pragma once
 
-// Each target multiplies the compiler's work. Of the 128-bit ones SSE4 is enough: what has SSSE3 alone is from before
+// Each target adds to the compile time. Of the 128-bit ones SSE4 is enough: processors with SSSE3 alone are from before
 // 2008.
 #if defined(__SANITIZE_ADDRESS__)
-// Sanitizers multiply the compiler's work: one instruction set of each width is enough to find their errors.
+// Sanitizers multiply the compile time: one instruction set of each width is enough to find their errors.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_SSE4)
 #else
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3)

@@ -8,18 +8,19 @@
 
 namespace winnow::kernels {
 
-// The query rows (one query head of one row each) that one register tile holds. With 4 vectors of keys it fills 24 of
-// AVX-512's 32 registers with sums, with 2 vectors 12 of AVX2's 16.
+// The number of query rows (one query head of one row each) that one register tile holds. With 4 vectors of keys it
+// fills 24 of AVX-512's 32 registers with sums, with 2 vectors 12 of AVX2's 16.
 inline constexpr int kTileRows = 6;
 
-// The entries that are converted to float32 and packed at a time; a multiple of every instruction set's panel.
+// The number of entries that are converted to float32 and packed at a time; a multiple of every instruction set's
+// panel.
 inline constexpr int kKeyBlock = 128;
 
-// The entries that causal attention works on at a time: their values and the weights of a panel of query rows fit the
-// first-level cache together.
+// The number of entries that causal attention processes at a time: their values and the weights of a panel of query
+// rows fit in the first-level cache together.
 inline constexpr int kCausalKeyBlock = 48;
 
-// The entries whose scores and weights decoding works on together.
+// The number of entries whose scores and weights a decoding step processes together.
 inline constexpr int kEntryBlock = 128;
 
 // Returns the number of scales that a row has room for: one for each 32 numbers.

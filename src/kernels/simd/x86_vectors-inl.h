@@ -2,7 +2,7 @@
 // that none of their inline functions is compiled for an instruction set that the processor may lack.
 #pragma once
 
-// gcc 12 finds uninitialised variables in its own header of the vector instructions.
+// gcc 12 reports uninitialised variables in its own header of the vector instructions.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"

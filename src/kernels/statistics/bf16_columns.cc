@@ -1,5 +1,5 @@
-// fold_columns and row_log_sum_exps by products of bfloat16: the same scores as in bf16_attention, whose log-sum-exps
-// the first reads.
+// fold_columns and row_log_sum_exps by products of bfloat16. Scores are the same as in bf16_attention, whose
+// log-sum-exps fold_columns reads.
 #include <hwy/base.h>
 
 #include <algorithm>
@@ -22,21 +22,21 @@ namespace {
 // Query row index = query head of the group * n_padded + row: a strip has rows of one head.
 struct State {
   int width;
-  std::int32_t n_padded;  // n_rows, to whole strips
+  std::int32_t n_padded;  // n_rows, rounded up to whole strips
   Pair* queries;          // [n_group * n_padded][width / 2]
-  float* high;           // [n_group * n_padded] log-sum-exp of the row, base 2; inf behind the last row. While rows are
-                         // summed the largest score so far
-  float* weight;         // [n_group * n_padded] sum of 2^(score - high) so far, where rows are summed
-  VisibleRange* ranges;  // [n_padded]
-  Pair* keys;            // [kBlockKeys / 16][width / 2][16]
-  float* scores;         // [kMaxStripRows][kScoreStride]
+  float* high;            // [n_group * n_padded] log-sum-exp of the row, base 2; inf after the last row. While rows are
+                          // summed: the largest score so far
+  float* weight;          // [n_group * n_padded] sum of 2^(score - high) so far, if rows are summed
+  VisibleRange* ranges;   // [n_padded]
+  Pair* keys;             // [kBlockKeys / 16][width / 2][16]
+  float* scores;          // [kMaxStripRows][kScoreStride]
 };
 
 const float* row_of(const AttentionShape& shape, const QueryRows& rows, std::int32_t r, int g) {
   return rows.q + r * rows.row_stride + std::int64_t{g} * shape.key_dim;
 }
 
-// Packs the rows; those behind the last see what it sees.
+// Packs the rows; padding after the last row sees the same entries as the last.
 State make_state(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, std::int32_t strip,
                  std::span<std::byte> memory) {
   State s{};
@@ -64,8 +64,8 @@ State make_state(const AttentionShape& shape, const HeadEntries& entries, const 
   return s;
 }
 
-// What a block's columns start from, and what a strip's exponents (score - high, base 2) make of them. Rounding may
-// leave a score above the row's log-sum-exp, by less than its own error.
+// kStart is the initial value of a block's columns, and fold() adds a strip's exponents (score - high, base 2) to them.
+// Rounding may leave a score above the row's log-sum-exp, by less than its own error.
 template <ColumnFold kFold>
 inline constexpr float kStart = kFold == ColumnFold::kMax ? -HUGE_VALF : 0.0F;
 
@@ -93,7 +93,7 @@ inline void fold_strip(const float* scores, const float* high, std::int32_t n, f
   }
 }
 
-// A block's columns into those of the call.
+// Merges a block's columns into those of the call.
 template <ColumnFold kFold>
 inline void merge_block(const float* block, std::int32_t n, float* columns) {
   for (std::int32_t i = 0; i < n; ++i) {

@@ -22,7 +22,7 @@ namespace {
 
 inline constexpr int kColumnBlock = 64;  // columns of the projection that are reduced together
 
-// w [head_dim][n_embd] as [columns / 16][width / 2][16], zero behind the last row and column.
+// Packs w [head_dim][n_embd] as [columns / 16][width / 2][16], with zeros after the last row and column.
 void pack_projection(const float* w, int head_dim, int n_embd, int width, int n_columns, Pair* out) {
   for (int column = 0; column < n_columns; column += kColumns) {
     const int n_inside = std::clamp(n_embd - column, 0, kColumns);

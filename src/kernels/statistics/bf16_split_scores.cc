@@ -17,7 +17,8 @@
 namespace winnow::kernels {
 namespace {
 
-// A packed row is twice `width` wide: what bfloat16 holds of a number, then what it holds of the rest.
+// Writes a packed row, which is twice `width` wide: the numbers rounded to bfloat16, then the remainders rounded to
+// bfloat16.
 void split_row(const float* row, int head_dim, int width, std::uint16_t* out) {
   for (int c = 0; c < width; c += 16) {
     const __mmask16 inside = c < head_dim ? 0xFFFF : 0;  // head_dim is a multiple of 16
@@ -30,8 +31,8 @@ void split_row(const float* row, int head_dim, int width, std::uint16_t* out) {
   }
 }
 
-// Keys of entries [first, first + n), zero behind the last up to a multiple of kSplitStrip:
-// [keys / 16][width pairs][16].
+// Packs the keys of entries [first, first + n), with zeros after the last up to a multiple of kSplitStrip: [keys /
+// 16][width pairs][16].
 void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                      Pair* out) {
   const auto split = [&](const EntryRun& run, std::int32_t i, std::uint16_t* packed) {

@@ -13,7 +13,7 @@
 namespace winnow::kernels {
 
 // The bfloat16 forms of fold_columns and row_log_sum_exps (window_statistics.h), for calls where
-// prefers_bf16_attention(). A column is off by at most 1e-2 of its size where scores are of the order of 1, and rows
+// prefers_bf16_attention(). A column has a relative error of at most 1e-2 if scores are of the order of 1, and rows
 // whose log-sum-exps were computed here or by bf16_attention still add up to 1. The first function returns the bytes of
 // 64-byte-aligned scratch that the others need.
 std::size_t bf16_columns_scratch_bytes(const AttentionShape& shape, int n_rows);
@@ -26,8 +26,8 @@ void bf16_row_log_sum_exps(Bf16Unit unit, const AttentionShape& shape, const Hea
                            const QueryRows& rows, float* out, std::span<std::byte> scratch);
 
 // The bfloat16 form of projected_value_norms (projected_norms.h), for entries of fewer bits than float32: values and
-// W_O are rounded to bfloat16. A norm is off by about 1e-4 of its size: it adds up the absolute sums of n_embd columns,
-// whose errors cancel. The first function returns whether it is used.
+// W_O are rounded to bfloat16. A norm has a relative error of about 1e-4: it is the sum of the absolute values of
+// n_embd columns, whose errors cancel. The first function returns whether it is used.
 bool prefers_bf16_norms(const AttentionShape& shape);
 
 void bf16_projected_norms(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries,

@@ -1,4 +1,4 @@
-// CriticalKV's value term (arXiv 2502.03805, section 4): the L1 norm of each value behind the output projection, by the
+// CriticalKV's value term (arXiv 2502.03805, section 4): the L1 norm of each value after the output projection, by the
 // same register tiles as attention's scores.
 #include "kernels/simd/simd_targets.h"
 
@@ -26,8 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Entries per block; a panel of W_O is packed once for all of them.
 inline constexpr std::int32_t kNormBlock = 32 * kTileRows;
 
-// Columns [column, column + kPanel) of w [head_dim][n_embd] as one panel [head_dim][kPanel], zero behind the last
-// column.
+// Packs columns [column, column + kPanel) of w [head_dim][n_embd] as one panel [head_dim][kPanel], with zeros after the
+// last column.
 HWY_INLINE void pack_columns(const float* w, int head_dim, int n_embd, int column, float* panel) {
   const int n = std::min(kPanel, n_embd - column);
   for (int i = 0; i < head_dim; ++i, panel += kPanel) {

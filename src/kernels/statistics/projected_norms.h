@@ -7,8 +7,8 @@
 
 namespace winnow::kernels {
 
-// Computes out[i] = mean over the group's heads of || v_i W_O[h] ||_1 in blocks of entries; nothing of size n_entries x
-// n_embd is stored.
+// Computes out[i] = mean over the group's heads of || v_i W_O[h] ||_1 in blocks of entries; no array of size n_entries
+// x n_embd is stored.
 //   w_o: the slices of the group's heads, [n_group][value_dim][n_embd], float32
 //   out: [n_entries]
 void projected_value_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<const float> w_o,

@@ -19,7 +19,7 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows whose products are added up in float32.
+// The number of rows whose products are summed in float32.
 inline constexpr std::int32_t kMomentRows = 64;
 
 void add_query_moments(const float* q, std::int64_t row_stride, std::int32_t n_rows, int head_dim, double* sum,
@@ -73,8 +73,8 @@ inline constexpr int kKeyVecs = kTileVecs;
 inline constexpr std::int32_t kKeysAtOnce = kKeyVecs * kDoubles;
 inline constexpr int kFormRows = 4;
 
-// k' L k for a block of keys [head_dim][kKeysAtOnce] and a lower triangular L [head_dim][head_dim], into out
-// [kKeysAtOnce]; also mean' k into dots.
+// Writes k' L k for a block of keys [head_dim][kKeysAtOnce] and a lower triangular L [head_dim][head_dim] to out
+// [kKeysAtOnce], and mean' k to dots.
 HWY_INLINE void quadratic_forms(const double* keys, int head_dim, const double* lower, const double* mean, double* out,
                                 double* dots) {
   const D d;
@@ -88,7 +88,7 @@ HWY_INLINE void quadratic_forms(const double* keys, int head_dim, const double* 
 #pragma GCC unroll 8
       for (VD& x : sum) x = hn::Zero(d);
     }
-    // The tile ends at the last column that one of its rows has; what is right of the others' diagonal is zero.
+    // The tile ends at the last column of its longest row; to the right of the other rows' diagonals, `lower` is zero.
     for (int c = 0; c < row + kFormRows; ++c) {
       VD key[kKeyVecs];
 #pragma GCC unroll 8
@@ -123,7 +123,8 @@ void expected_scores(const AttentionShape& shape, const HeadEntries& entries, st
   const int head_dim = shape.key_dim;
   const auto width = static_cast<std::size_t>(head_dim);
   const auto n_group = static_cast<std::size_t>(shape.n_group);
-  // Symmetric: what is left of the diagonal counts twice, what is right of it nothing.
+  // The covariance is symmetric: numbers to the left of the diagonal count twice, and those to the right of it not at
+  // all.
   const auto lower = hwy::AllocateAligned<double>(n_group * width * width);
   for (std::size_t g = 0; g < n_group; ++g) {
     for (std::size_t r = 0; r < width; ++r) {

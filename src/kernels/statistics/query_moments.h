@@ -10,7 +10,7 @@
 namespace winnow::kernels {
 
 // Adds sum_r q_r to sum [head_dim] and sum_r q_r q_r' to outer [head_dim][head_dim]. Products of up to 64 rows are
-// added up in float32 (a relative error below 1e-5 of the largest of their sums), everything else in double precision.
+// summed in float32 (with a relative error below 1e-5 of the largest of their sums), all else in double precision.
 //   q: row r at q + r * row_stride, [head_dim]
 void add_query_moments(const float* q, std::int64_t row_stride, std::int32_t n_rows, int head_dim,
                        std::span<double> sum, std::span<double> outer);

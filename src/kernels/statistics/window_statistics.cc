@@ -31,7 +31,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct WindowState {
   std::int32_t n_rows;
   std::int32_t n_queries;     // n_group * n_rows
-  std::int32_t n_padded;      // n_queries to whole tiles, or whole strips
+  std::int32_t n_padded;      // n_queries, rounded up to whole tiles, or whole strips
   bool split;                 // queries and keys are packed for split_scores
   VisibleRange* ranges;       // [n_rows]
   float* queries;             // [n_padded][key_dim], times scale * log2(e): scores are exponents of 2
@@ -86,8 +86,8 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
   return s;
 }
 
-// Scores of n_padded query rows, whole tiles, against the n columns of a packed block: scores [n_padded][kKeyBlock]. A
-// panel stays in the first-level cache while the tiles pass.
+// Computes the scores of n_padded query rows, whole tiles, with the n columns of a packed block: scores
+// [n_padded][kKeyBlock]. A panel stays in the first-level cache while the tiles pass.
 HWY_INLINE void score_tiles(const float* queries, std::int32_t n_padded, int head_dim, const float* panels,
                             std::int32_t n, float* scores) {
   for (std::int32_t column = 0; column < n; column += kPanel) {
@@ -99,8 +99,8 @@ HWY_INLINE void score_tiles(const float* queries, std::int32_t n_padded, int hea
   }
 }
 
-// Hides the columns of scores [kKeyBlock] that are outside [first, last), up to the end of the vectors that cover
-// columns [0, end).
+// Sets scores [kKeyBlock] of columns outside [first, last) to -inf, up to the end of the vectors that cover columns [0,
+// end).
 inline void hide_columns(std::int32_t first, std::int32_t last, std::int32_t end, float* scores) {
   constexpr float kHidden = -HUGE_VALF;
   end = round_up(end, kLanes);
@@ -108,7 +108,7 @@ inline void hide_columns(std::int32_t first, std::int32_t last, std::int32_t end
   std::fill(scores + std::clamp(last, 0, end), scores + end, kHidden);
 }
 
-// The greatest of scores [n], n a multiple of kLanes, at most FLT_MAX; -inf if all are hidden.
+// Returns the largest of scores [n], n a multiple of kLanes, at most FLT_MAX; -inf if all are hidden.
 HWY_INLINE float greatest(const float* scores, std::int32_t n) {
   const F d;
   VF high = hn::Set(d, -HUGE_VALF);
@@ -116,8 +116,8 @@ HWY_INLINE float greatest(const float* scores, std::int32_t n) {
   return std::min(hn::GetLane(hn::MaxOfLanes(d, high)), FLT_MAX);
 }
 
-// Scores of all query rows against entries [block, block + n), with -inf where a row does not see an entry or the entry
-// is not below `limit`, up to the end of the vectors that hold the n columns.
+// Computes the scores of all query rows with entries [block, block + n), with -inf if a row does not see an entry or
+// the entry is not below `limit`, up to the end of the vectors that hold the n columns.
 HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, RunCursor& cursor, std::int32_t block,
                             std::int32_t n, std::int32_t limit) {
   if (s.split) {
@@ -141,7 +141,7 @@ HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, R
   }
 }
 
-// high and weight of every query row over entries [first, last).
+// Computes high and weight of every query row over entries [first, last).
 void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const WindowState& s, std::int32_t first,
               std::int32_t last) {
   const F d;
@@ -181,7 +181,7 @@ void add_sinks(const float* sinks, const WindowState& s) {
   }
 }
 
-// What the reduction of columns needs of the rows' sums.
+// Computes the numbers that the reduction of columns needs from the rows' sums.
 void invert_sums(const AttentionSpec& spec, const WindowState& s) {
   if (spec.sink_logits != nullptr) add_sinks(spec.sink_logits, s);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
@@ -231,7 +231,7 @@ HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, st
       const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
       const VF x = clamp_exponent(d, hn::Sub(score, hn::Set(d, s.high[index])));
       a = hn::Mul(exp2_in_range(d, x), hn::Set(d, s.inverse[index]));
-      // -ln A = ln(weight) - x ln 2; finite where A is 0
+      // -ln A = ln(weight) - x ln 2; finite even if A is 0
       surprise = hn::MulAdd(a, hn::MulAdd(x, minus_ln2, hn::Set(d, s.log_weight[index])), surprise);
       const VF delta = hn::Sub(a, mean);
       mean = hn::MulAdd(delta, hn::Set(d, s.shares[r]), mean);
@@ -302,7 +302,7 @@ void window_columns(const AttentionShape& shape, const HeadEntries& entries, con
   }
 }
 
-// One query head's rows of a block, folded into columns [n].
+// Folds one query head's rows of a block into columns [n].
 template <ColumnFold kFold>
 HWY_INLINE void fold_block(const WindowState& s, std::int32_t first_query, std::int32_t n, float* columns) {
   const F d;

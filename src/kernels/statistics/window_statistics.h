@@ -1,5 +1,5 @@
 // Statistics of the attention of a few query rows (the observation window) over every stored entry, reduced over the
-// rows on the fly: nothing of size n_rows x n_entries is kept.
+// rows on the fly: no array of size n_rows x n_entries is stored.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_r
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch);
 
-// The same by parts of a head's entries, so that several threads can share a head: first the row sums of every part,
-// merged in order, then the columns of every part.
+// The functions below compute the statistics by parts of a head's entries, so that several threads can share a head:
+// first the row sums of every part, merged in order, then the columns of every part.
 
 // Entries [first, last).
 struct EntryRange {
@@ -40,7 +40,7 @@ struct EntryRange {
 };
 
 // The softmax sum of a query row over a part: the largest of its scores (times log2 e), and the sum of 2^(score -
-// high). Sink logits are not in it: window_columns adds them.
+// high), without sink logits, which window_columns adds.
 struct RowSum {
   float high = -std::numeric_limits<float>::infinity();
   double weight = 0.0;
@@ -53,25 +53,24 @@ void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, co
 // Merges a part's row sums into `sums`.
 void merge_row_sums(std::span<const RowSum> part, std::span<RowSum> sums);
 
-// Writes the columns [part.first, part.last), which end at out.n_columns at most; `out.entropy` is that of these
+// Writes the columns [part.first, part.last), where part.last is at most out.n_columns; `out.entropy` is that of these
 // columns.
 //   sums: the merged sums of all entries
 void window_columns(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                     std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
                     std::span<std::byte> scratch);
 
-// Computes the log-sum-exps of the scores that rows have with the entries that each of them sees, sink logits not among
-// them; -inf where a row sees none.
+// Computes the log-sum-exps of each row's scores with the entries that it sees, without sink logits; -inf if a row sees
+// no entry.
 void row_log_sum_exps(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       float* out,  // [n_rows][n_group]
                       std::span<std::byte> scratch);
 
-// How a column of attention is folded over the rows: its sum (H2O), the sum of its squares (rms), or its largest
-// (KVzip).
+// The fold of a column of attention over the rows: its sum (H2O), the sum of its squares (rms), or its maximum (KVzip).
 enum class ColumnFold { kSum, kSquares, kMax };
 
 // Folds A[row][i] = exp(score - log_sum_exp) of every row and entry i into columns [n_group][n_columns], which hold the
-// result of earlier rows, at first 0. It passes over the keys once, block by block, with the log-sum-exps that
+// result of earlier rows, initially 0. It passes over the keys once, block by block, with the log-sum-exps that
 // causal_attention saved.
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                   const float* log_sum_exp,  // [n_rows][n_group]

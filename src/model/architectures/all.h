@@ -38,10 +38,11 @@ extern const Architecture kGraniteMoe;
 extern const Architecture kGptOss;
 extern const Architecture kDeepSeek2;
 
-// Granite's multipliers, where the file has them: of embeddings, attention, residuals and logits.
+// Reads Granite's multipliers of embeddings, attention, residuals and logits, if the file has them.
 void read_multipliers(const Metadata& metadata, ModelSpec& spec);
 
-// Gemma's 27B, which is known by its number of layers, scales queries by the width of a head that n_embd would give.
+// Sets the attention scale of Gemma's 27B, which is recognised by its number of layers: it is that of the head size
+// which n_embd would give.
 void scale_queries_of_27b(int n_layer_of_27b, ModelSpec& spec);
 
 }  // namespace winnow

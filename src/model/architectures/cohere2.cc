@@ -1,5 +1,5 @@
-// Attention and feed-forward side by side behind one layer norm; three layers of four have a window, and only those
-// rotate.
+// Attention and feed-forward run in parallel after one layer norm. Three layers of four have a sliding window, and only
+// those use RoPE.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

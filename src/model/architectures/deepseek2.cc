@@ -1,4 +1,4 @@
-// Multi-head latent attention, and experts in all but the first layers, with one that every token takes.
+// Multi-head latent attention; experts, with a shared one, in all but the first layers.
 #include <ggml.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 Routing routing(const Metadata& metadata, const ModelSpec& spec) {
   enum : int { kUnsaid = 0, kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3 };
   int function = metadata.integer_or("expert_gating_func", kUnsaid, kUnsaid, kSoftmaxOfChosen);
-  // Older files leave it out; GLM-4.7-Flash is known by its vocabulary.
+  // Older files do not state it; GLM-4.7-Flash is recognised by its vocabulary.
   constexpr int kGlmVocabulary = 154880;
   if (function == kUnsaid) function = spec.n_vocab == kGlmVocabulary ? kSigmoid : kSoftmax;
   const bool is_normalised = metadata.truth_or("expert_weights_norm", false);
@@ -31,7 +31,7 @@ void read_attention(const Metadata& metadata, LayerSpec& layer) {
     metadata.refuse(ErrorCode::kBadFile, "rope.dimension_count is " + std::to_string(layer.rope.n_dims) +
                                              ", expected less than a key's " + std::to_string(layer.key_dim));
   }
-  // YaRN's magnitude scales all of a query and a key, not their rotated parts alone: so it goes to the scores. The
+  // YaRN's magnitude scales whole queries and keys, not only their rotated parts, so it is applied to the scores. The
   // converter has multiplied its factor by 0.1.
   const float log_factor = std::log(1.0F / layer.rope.scale);
   const float multiplier = metadata.number_or("rope.scaling.yarn_log_multiplier", 0, 0, 100) / 0.1F;

@@ -1,5 +1,5 @@
-// Norms after attention and feed-forward only, and of queries and keys. The 32B has a window in three layers of four,
-// and only those rotate.
+// Attention and feed-forward have norms only on their outputs; queries and keys are normalised. The 32B has a sliding
+// window in three layers of four, and only those use RoPE.
 #include <ggml.h>
 
 #include <algorithm>

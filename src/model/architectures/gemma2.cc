@@ -1,4 +1,5 @@
-// gemma's block with norms before and after attention and feed-forward, soft caps, and a window in every other layer.
+// gemma's block with norms before and after attention and feed-forward, soft caps, and a sliding window in every other
+// layer.
 #include <ggml.h>
 
 #include <cmath>

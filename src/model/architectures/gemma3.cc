@@ -1,5 +1,5 @@
-// gemma2's block with norms of queries and keys instead of soft caps; five layers of six have a window, and a RoPE base
-// of their own, unscaled.
+// gemma2's block with norms of queries and keys instead of soft caps. Five layers of six have a sliding window and a
+// RoPE base of their own, unscaled.
 #include <ggml.h>
 
 #include <cmath>

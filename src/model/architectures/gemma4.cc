@@ -1,6 +1,6 @@
-// gemma3's block with norms of values, heads of two sizes and a scale of the hidden state. Layers without a window may
-// take values from their keys; the last layers may attend to what earlier ones have stored; tokens may bring rows of
-// their own to every layer; experts may stand beside the feed-forward.
+// gemma3's block with norms of values, heads of two sizes and a scale of the hidden state. Layers without a sliding
+// window may use their keys as values; the last layers may attend to the keys and values of earlier ones; tokens may
+// have per-layer embeddings; the feed-forward may have experts in addition to a dense network.
 #include <ggml.h>
 
 #include <cmath>
@@ -12,8 +12,8 @@
 namespace winnow {
 namespace {
 
-// The last n_shared layers take the keys and values of the last layer of their kind before them, which are the last two
-// that have their own: one with a window, then one without.
+// Makes the last n_shared layers attend to the keys and values of the last layer of their kind before them. Those are
+// the last two layers that have their own: one with a sliding window, then one without.
 void share_entries(const Metadata& metadata, int n_shared, ModelSpec& spec) {
   const int first = spec.n_layer() - n_shared;
   for (int l = first; l < spec.n_layer(); ++l) {
@@ -36,7 +36,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
   if (!metadata.has("attention.sliding_window_pattern")) {
     metadata.refuse(ErrorCode::kBadFile, "attention.sliding_window_pattern is missing");
   }
-  metadata.integer("attention.sliding_window", 1, 1 << 30);  // has to be there
+  metadata.integer("attention.sliding_window", 1, 1 << 30);  // must be present
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   spec.logit_soft_cap = metadata.number_or("final_logit_softcapping", 0, 0, kLargestConstant);
   const int n_layer = spec.n_layer() + spec.n_skipped_layers;

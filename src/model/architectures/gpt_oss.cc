@@ -1,4 +1,5 @@
-// Experts with biases and a clamped SwiGLU, a sink beside the scores of every head, a window in every other layer.
+// Experts with biases and a clamped SwiGLU, a sink logit in the softmax of every head, a sliding window in every other
+// layer.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

@@ -1,5 +1,5 @@
-// llama's block with multipliers for embeddings, attention, what is added to the residual stream, and logits; and the
-// same with Mamba-2 in most layers, those for which the file counts no KV heads.
+// llama's block with multipliers for embeddings, attention, residuals and logits. The hybrid models have the same with
+// Mamba-2 in most layers, for which the file gives 0 KV heads.
 #include <ggml.h>
 
 #include "model/architectures/all.h"
@@ -10,7 +10,7 @@ namespace {
 
 void configure(const Metadata& metadata, ModelSpec& spec) {
   read_multipliers(metadata, spec);
-  if (metadata.truth_or("rope.scaling.finetuned", true)) return;  // what the converter calls "has RoPE"
+  if (metadata.truth_or("rope.scaling.finetuned", true)) return;  // the converter means "has RoPE"
   for (LayerSpec& layer : spec.layers) layer.rope.n_dims = 0;
 }
 

@@ -1,4 +1,4 @@
-// granite with experts, and in some files one that every token takes.
+// granite with experts, and in some files a shared expert.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

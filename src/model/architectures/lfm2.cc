@@ -1,5 +1,5 @@
-// Layers of two kinds: attention with normalised queries and keys, and where the file counts no KV heads a gated
-// convolution over a few rows. The file calls the norm before the output that of the embeddings.
+// A layer has attention with normalised queries and keys or, if the file gives 0 KV heads, a gated convolution over a
+// few rows. The file names the norm before the output as if it were that of the embeddings.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

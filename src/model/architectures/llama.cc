@@ -1,4 +1,4 @@
-// RMS norm before attention and feed-forward, RoPE on pairs (2i, 2i+1), gated SiLU; mixtures of experts as Mixtral.
+// RMS norm before attention and feed-forward, RoPE on pairs (2i, 2i+1), gated SiLU; mixtures of experts as in Mixtral.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

@@ -1,4 +1,4 @@
-// llama's block, with YaRN whose magnitude is divided by a second one and queries that grow with their position.
+// llama's block. YaRN's magnitude is divided by a second one, and queries are scaled by their position.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

@@ -1,5 +1,5 @@
-// Norms after attention and feed-forward only; queries and keys are normalised over all heads together. OLMo 3 has a
-// window in three layers of four, unscaled.
+// Attention and feed-forward have norms only on their outputs; queries and keys are normalised over all heads together.
+// OLMo 3 has a sliding window in three layers of four, whose RoPE is not scaled.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

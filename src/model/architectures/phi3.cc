@@ -1,6 +1,6 @@
 // llama's block with Q, K and V in one tensor, gate and up in another, and two sets of RoPE factors: for the original
-// context and for longer ones. The files name windows that the models were not converted for: as in llama.cpp, they are
-// not read.
+// context and for longer ones. The files state sliding windows that the models were not converted for; as in llama.cpp,
+// they are not read.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

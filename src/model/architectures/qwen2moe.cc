@@ -1,4 +1,4 @@
-// qwen2 with experts, and an expert that every token takes, weighed by a gate of its own.
+// qwen2 with experts and a shared expert, whose output is multiplied by a gate of its own.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

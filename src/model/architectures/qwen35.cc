@@ -1,5 +1,5 @@
-// Gated DeltaNet in three layers of four; the fourth has attention with normalised queries and keys, and a gate beside
-// each query. The file calls the norm before the feed-forward post_attention_norm.
+// Gated DeltaNet in three layers of four; the fourth has attention with normalised queries and keys and an output gate
+// for each head. The file names the norm before the feed-forward post_attention_norm.
 #include <ggml.h>
 
 #include "model/architectures/all.h"

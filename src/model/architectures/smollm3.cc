@@ -1,4 +1,4 @@
-// llama's block; every fourth layer rotates nothing.
+// llama's block; every fourth layer has no RoPE.
 #include <ggml.h>
 
 #include <cstddef>

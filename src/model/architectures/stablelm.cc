@@ -1,5 +1,5 @@
-// Layer norms with biases, RoPE on a part of each head. The 12B normalises every head with weights of its own, and has
-// attention and feed-forward side by side.
+// Layer norms with biases, RoPE on a part of each head. The 12B normalises every head with weights of its own, and runs
+// attention and feed-forward in parallel.
 #include <ggml.h>
 
 #include <cstddef>

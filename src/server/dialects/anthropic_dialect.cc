@@ -33,7 +33,7 @@ Json message_usage(const BatchResult& result) {
           {"output_tokens", result.answer_tokens}};
 }
 
-// Some formats of calls have no names for them.
+// Returns a call's id, or a new one, since some formats of calls have none.
 std::string call_id(const std::string& id) { return id.empty() ? random_id("toolu_") : id; }
 
 std::string event(const char* type, Json fields) {
@@ -106,7 +106,7 @@ std::string AnthropicDialect::begin() {
   message["content"] = Json::array();
   message["stop_reason"] = nullptr;
   message["stop_sequence"] = nullptr;
-  // What of it is cached is known in the end.
+  // The number of cached tokens is known only at the end.
   message["usage"] = {{"input_tokens", n_prompt_tokens_}, {"output_tokens", 0}};
   return event("message_start", {{"message", std::move(message)}});
 }

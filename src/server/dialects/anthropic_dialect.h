@@ -9,7 +9,7 @@ namespace winnow::server {
 
 class AnthropicDialect : public Dialect {
  public:
-  // model_name: what is said where the request names none.
+  // model_name: the name that is returned if the request names none.
   explicit AnthropicDialect(std::string model_name);
 
   ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
@@ -25,21 +25,22 @@ class AnthropicDialect : public Dialect {
  private:
   enum class Block { kNone, kText, kThinking, kTool };
   Json head() const;
-  // Ends the block that is open.
+  // Returns the events that end the open block; empty if none is open.
   std::string close_block();
-  // Where another one is open: the events that end it and begin this one. `call`: of a tool's.
+  // Returns the events that end the open block and begin this one; empty if it is open already. call: the index of a
+  // tool call.
   std::string open_block(Block block, const Json& content, int call = -1);
   std::string piece(const char* kind, const char* name, const std::string& text) const;
 
   const std::string id_;
   std::string model_name_;
   std::size_t n_prompt_tokens_ = 0;
-  Block block_ = Block::kNone;  // that is open
+  Block block_ = Block::kNone;  // the open block
   int index_ = -1, call_ = -1;  // of the block that was opened last, and of its call
   AnswerEnd end_;
 };
 
-// {"type": "error", "error": ..}
+// Returns {"type": "error", "error": ..}.
 Json anthropic_error(const ApiError& error);
 
 }  // namespace winnow::server

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostTitleBytes = 256;
 
-// Text of a string or of a list of blocks of type "text".
+// Returns the text of a string or of a list of blocks of type "text".
 std::string text_of(const Json& content, const Fields& fields, const std::string& name) {
   if (content.is_string()) return content;
   if (!content.is_array()) fields.refuse(name, "must be a string or a list of blocks");
@@ -25,8 +25,8 @@ std::string text_of(const Json& content, const Fields& fields, const std::string
   return text;
 }
 
-// Of an answer of a tool: blocks of other types, as images and references to tools, leave a placeholder, since a
-// conversation that has one goes on.
+// Returns the text of a tool's result. Blocks of other types, such as images and references to tools, leave a
+// placeholder, so that the conversation can go on.
 std::string result_text(const Json& content, const Fields& fields, std::vector<std::string>& warnings) {
   if (!content.is_array()) return text_of(content, fields, "content");
   std::string text;
@@ -37,7 +37,7 @@ std::string result_text(const Json& content, const Fields& fields, std::vector<s
       continue;
     }
     text += left_out(type, warnings);
-    // What a reference or a document says of itself.
+    // These fields describe a reference or a document.
     for (const char* name : {"tool_name", "title", "source"}) {
       if (block.contains(name) && block[name].is_string()) {
         text += " " + block[name].get_ref<const std::string&>().substr(0, kMostTitleBytes);
@@ -47,13 +47,13 @@ std::string result_text(const Json& content, const Fields& fields, std::vector<s
   return text;
 }
 
-// What Anthropic's own tools leave in a message of the assistant's.
+// Returns whether blocks of this type in an assistant's message come from Anthropic's own tools.
 bool is_of_their_tools(const std::string& type) {
   return type.ends_with("_tool_result") || type == "server_tool_use" || type == "mcp_tool_use" ||
          type == "container_upload";
 }
 
-// A message's blocks as one message or, where tools have answered, several.
+// A message's blocks, which become one message or, with results of tools, several.
 class Blocks {
  public:
   Blocks(const Fields& message, bool is_assistant, std::vector<std::string>& warnings)
@@ -89,7 +89,7 @@ class Blocks {
     }
   }
 
-  // Answers of tools come before what the user says beside them.
+  // Appends the messages. Results of tools come before the user's text.
   void append_to(Json& messages) {
     for (Json& result : results_) messages.push_back(std::move(result));
     if (!is_assistant_) {
@@ -140,7 +140,8 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields, std
   return messages;
 }
 
-// Tools that Anthropic's own servers carry out have a dated type and no schema of their input.
+// Translates the tools. Those that Anthropic's own servers run, which have a dated type and no input schema, are left
+// out.
 void translate_named_tools(const Json& list, const Fields& fields, RequestBody& body) {
   if (list.is_null()) return;
   if (!list.is_array()) fields.refuse("tools", "must be a list");
@@ -174,7 +175,7 @@ void translate_tool_choice(const Json& choice, const Fields& fields, Json& body)
   if (const auto is_disabled = inner.boolean("disable_parallel_tool_use")) body["parallel_tool_calls"] = !*is_disabled;
 }
 
-// Without a word there are no thoughts, as Anthropic has it.
+// Translates "thinking", which is off, as in Anthropic's API, unless the request turns it on.
 void translate_thinking(const Json& thinking, const Fields& fields, Json& body) {
   bool is_on = false;
   if (!thinking.is_null()) {
@@ -191,7 +192,7 @@ void translate_thinking(const Json& thinking, const Fields& fields, Json& body) 
   if (arguments.is_object() && !arguments.contains("enable_thinking")) arguments["enable_thinking"] = is_on;
 }
 
-// What the answer must look like: "output_config" with its "format", or the older "output_format".
+// Translates the format of the answer: "output_config" with its "format" and "effort", or the older "output_format".
 void translate_output(const Json& config, const Json& format, const Fields& fields, RequestBody& body) {
   const Json* wanted = &format;
   std::string name = "output_format";
@@ -225,7 +226,7 @@ RequestBody translate_messages(Json given) {
                 {"tool_choice.function", ""}};
   Json& to = body.fields;
   to = std::move(given);
-  const Json whole = Json::object();  // for messages that name fields of the body itself
+  const Json whole = Json::object();  // for errors that name fields of the body itself
   const Fields fields(whole);
   const Json system = take(to, "system"), messages = take(to, "messages");
   to["messages"] = messages_of(system, messages, fields, body.warnings);
@@ -233,7 +234,7 @@ RequestBody translate_messages(Json given) {
   if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");
   const Json config = take(to, "output_config"), format = take(to, "output_format");
-  // Of other dialects: one answer, without probabilities, with its usage.
+  // These belong to other dialects. An answer here is the only one, without probabilities, with its usage.
   for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "container"}) {
     to.erase(name);
   }

@@ -1,11 +1,11 @@
-// A request to /v1/messages in the fields of OpenAI's chats.
+// Translates a request to /v1/messages to the fields of OpenAI's chats.
 #pragma once
 
 #include "server/api_request.h"
 
 namespace winnow::server {
 
-// Throws ApiError(400).
+// Returns the fields of a body. Throws ApiError(400).
 RequestBody translate_messages(Json given);
 
 }  // namespace winnow::server

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostFiles = 256;
 
-// Fields that would change the answer, unless they have the value beside them.
+// Removes fields that would change the answer. Refuses them unless they have the value listed after the name.
 void refuse_unsupported(Json& body, const Fields& fields) {
   const std::vector<std::pair<const char*, Json>> harmless = {{"post_sampling_probs", false},
                                                               {"image_data", Json::array()},
@@ -34,7 +34,7 @@ std::string taken_text(Json& body, const char* name, const Fields& fields) {
   return json.is_null() ? "" : json.get<std::string>();
 }
 
-// What is between two texts, as the tokens of a prompt.
+// Returns the tokens of a prompt to fill in the middle between two texts.
 std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& model, std::int32_t n_ctx) {
   InfillText text;
   text.prefix = taken_text(body, "input_prefix", fields);
@@ -79,10 +79,10 @@ LlamaDialect::LlamaDialect(Kind kind, std::string model_name)
 
 ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
   RequestBody translated = translate(std::move(body));
-  const Fields times(translated.fields);  // of editors
+  const Fields times(translated.fields);  // fields that editors send
   const auto predict_ms = times.integer("t_max_predict_ms", INT64_MIN, INT64_MAX);
   const auto n_indent = times.integer("n_indent", INT64_MIN, INT64_MAX);
-  // llama-server knows it, and does nothing with it either.
+  // llama-server has this field, and does not use it either.
   if (times.integer("t_max_prompt_ms", INT64_MIN, INT64_MAX).value_or(0) > 0) {
     translated.warnings.emplace_back("'t_max_prompt_ms' was passed over");
   }

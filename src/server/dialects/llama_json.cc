@@ -13,7 +13,7 @@ namespace winnow::server {
 
 Json props_json(const Model& model, const RequestDefaults& defaults, const std::string& model_name) {
   const SamplingOptions& sampling = defaults.sampling;
-  // The model's own, also where a prompt does not begin with it.
+  // Returns the text of the model's own token, even if prompts do not begin with it.
   const auto special_text = [&](SpecialToken which) {
     const std::optional<Token> token = model.special_token(which);
     return token ? valid_utf8(model.token_text(*token, true)) : "";

@@ -37,7 +37,7 @@ Json calls_json(const std::vector<ChatToolCall>& calls) {
 
 std::string line_text(const Json& json) { return to_text(json) + "\n"; }
 
-// As ollama writes it: "134.5M".
+// Returns the number of parameters as ollama writes it: "134.5M".
 std::string size_text(std::uint64_t n_parameters) {
   std::array<char, 32> text{};
   const bool is_large = n_parameters >= 1'000'000'000;
@@ -68,7 +68,7 @@ Json model_entry(const Model& model, const std::string& name) {
           {"details", details(info)}};
 }
 
-// Whether the template shows tools, or does anything else with thoughts than without.
+// Returns the model's capabilities: thinking if enable_thinking changes the prompt, tools if the template takes them.
 std::vector<std::string> capabilities(const Model& model) {
   std::vector<std::string> all = {"completion"};
   if (!model.has_chat_template()) return all;
@@ -82,7 +82,7 @@ std::vector<std::string> capabilities(const Model& model) {
     model.apply_chat_template(messages, options);
     all.push_back("tools");
   } catch (const Error&) {
-    // It has no tools.
+    // The template takes no tools.
   }
   return all;
 }

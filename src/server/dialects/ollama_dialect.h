@@ -1,4 +1,4 @@
-// Ollama's /api/chat and /api/generate: objects a line instead of events.
+// Ollama's /api/chat and /api/generate, which stream one object per line instead of events.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace winnow::server {
 class OllamaDialect : public Dialect {
  public:
   enum class Kind { kChat, kGenerate };
-  // model_name: what is said where the request names none.
+  // model_name: the name that is returned if the request names none.
   OllamaDialect(Kind kind, std::string model_name);
 
   ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
@@ -20,12 +20,12 @@ class OllamaDialect : public Dialect {
   std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
-  // A line has no comments.
+  // There is no ping, since lines of JSON have no comments.
   std::string ping() const override { return ""; }
   const char* stream_type() const override { return "application/x-ndjson"; }
   const std::string& id() const override { return id_; }
 
-  // To a request without a prompt: the model is "load"ed, or "unload"ed.
+  // Returns the answer to a request without a prompt. done_reason: "load" or "unload".
   Json nothing_said(const char* done_reason) const;
 
  private:
@@ -37,20 +37,20 @@ class OllamaDialect : public Dialect {
   const Kind kind_;
   const std::string id_;
   std::string model_name_;
-  std::vector<ChatToolCall> calls_;  // of a stream; they are told whole
+  std::vector<ChatToolCall> calls_;  // of a stream, which sends them whole
   AnswerCause cause_ = AnswerCause::kStop;
   const Model* model_ = nullptr;
   bool wants_probabilities_ = false;
 };
 
-// {"error": ".."}
+// Returns {"error": ".."}.
 Json ollama_error(const ApiError& error);
 
-// What /api/tags, /api/show and /api/ps tell. `name`: the model's.
+// Return the answers of /api/tags, /api/show and /api/ps. name: the model's.
 Json ollama_tags(const Model& model, const std::string& name);
 Json ollama_show(const Model& model);
 Json ollama_running(const Model& model, const std::string& name);
-// The name under which ollama's clients find it: with a tag.
+// Returns the name under which ollama's clients find the model: with a tag.
 std::string ollama_name(const std::string& name);
 
 }  // namespace winnow::server

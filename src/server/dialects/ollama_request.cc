@@ -8,7 +8,7 @@
 namespace winnow::server {
 namespace {
 
-// Said of a model's loading, which is over here, or of a machine; the context's size is the server's.
+// These options concern loading the model, which is done, or the machine. The context size is the server's.
 const std::set<std::string> kPassedOver = {
     "num_ctx",   "num_keep", "num_batch", "num_gpu", "main_gpu",   "num_thread", "use_mmap",
     "use_mlock", "numa",     "low_vram",  "f16_kv",  "vocab_only", "logits_all", "penalize_newline"};
@@ -35,22 +35,22 @@ void translate_options(const Json& options, const Fields& fields, RequestBody& t
   for (const auto& [name, value] : options.items()) {
     if (name == "num_predict") {
       const auto n = inner.integer(name, -2, INT32_MAX);
-      // -1 and -2: as many as the context has room for.
+      // -1 and -2 mean as many tokens as the context has room for.
       translated.names["max_tokens"] = inner.path(name);
       if (n) body["max_tokens"] = *n < 0 ? INT32_MAX : std::max<std::int64_t>(*n, 1);
     } else if (kTaken.contains(name)) {
-      // -1: the whole context.
+      // -1 means the whole context.
       translated.names[name] = inner.path(name);
       body[name] = name == "repeat_last_n" && value == -1 ? Json(1 << 16) : value;
     } else if (!kPassedOver.contains(name)) {
-      // As ollama does: programs go on sending what it had once (tfs_z).
+      // Unknown options give a warning, as in ollama: programs go on sending what it had once (tfs_z).
       translated.warnings.push_back("the option '" + valid_utf8(name.substr(0, 64)) +
                                     "' was passed over: there is none");
     }
   }
 }
 
-// "json", a schema, or nothing.
+// Translates "format": "json", a schema or null.
 void translate_format(const Json& format, const Fields& fields, RequestBody& body) {
   if (format.is_null() || format == "") return;
   body.names["response_format"] = "format";
@@ -81,7 +81,7 @@ void refuse_unless_empty(const Json& body, const Fields& fields, const char* nam
   fields.refuse(name, why);
 }
 
-// As OpenAI's chats have them, and its completions.
+// Translates "logprobs" and "top_logprobs" to those of OpenAI's chats or completions.
 void translate_logprobs(const Json& given, const Fields& fields, Endpoint endpoint, Json& body) {
   const auto n = fields.integer("top_logprobs", 0, 20);
   if (!fields.boolean("logprobs").value_or(false)) {
@@ -96,7 +96,7 @@ void translate_logprobs(const Json& given, const Fields& fields, Endpoint endpoi
   if (n) body["top_logprobs"] = given["top_logprobs"];
 }
 
-// What both have: all but the messages or the prompt.
+// Translates the fields of both routes: all but the messages or the prompt.
 RequestBody translate_common(const Json& given, const Fields& fields) {
   RequestBody body;
   Json& to = body.fields;
@@ -111,7 +111,7 @@ RequestBody translate_common(const Json& given, const Fields& fields) {
   return body;
 }
 
-// A tool's answer says which tool it is of, or, with older clients, is the next that was called.
+// Returns a message of OpenAI's chats. A tool's result names its tool or, with older clients, answers the next call.
 Json message_of(const Fields& message, std::deque<std::string>& called) {
   Json made = Json::object();
   for (const char* name : {"role", "content", "tool_calls", "tool_call_id"}) {
@@ -138,7 +138,7 @@ Json message_of(const Fields& message, std::deque<std::string>& called) {
   if (name.empty() && !called.empty()) name = called.front();
   if (!called.empty()) called.pop_front();
   if (!name.empty()) made["name"] = name;
-  // ollama takes an answer to no call.
+  // ollama accepts a result without a call.
   if (name.empty() && !made.contains("tool_call_id")) made["tool_call_id"] = "call";
   return made;
 }

@@ -58,14 +58,14 @@ Json message_json(const ChatMessage& message) {
   return json;
 }
 
-// Of a token, on average.
+// Returns the mean log-probability of an answer's tokens.
 double likelihood(const WholeAnswer& answer) {
   double sum = 0;
   for (const BatchToken& token : answer.tokens) sum += finite(token.log_probability);
   return answer.tokens.empty() ? 0 : sum / static_cast<double>(answer.tokens.size());
 }
 
-// Of each n_sampled answers the n_returned likeliest.
+// Returns the n_returned likeliest of each n_sampled answers.
 std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers, int n_sampled, int n_returned) {
   std::vector<const WholeAnswer*> best;
   for (std::size_t begin = 0; begin < answers.size(); begin += static_cast<std::size_t>(n_sampled)) {
@@ -80,8 +80,8 @@ std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers,
   return best;
 }
 
-// Where the tokens of a text that is echoed begin in it, in characters. Some are not in it (a begin token), or not as
-// they are written there (a space that the tokenizer puts before the first word).
+// Returns the offsets, in characters, at which the tokens of an echoed text begin in it. Some tokens are not in it (a
+// begin token), or are written differently (a space that the tokenizer puts before the first word).
 std::vector<std::size_t> offsets_in(const std::string& text, const std::vector<BatchToken>& tokens,
                                     const Model& model) {
   std::vector<std::size_t> offsets;
@@ -158,7 +158,7 @@ Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
               {"top_logprobs", Json::array()},
               {"text_offset", offsets}};
   for (const BatchToken& token : tokens) {
-    const bool is_first = std::isnan(token.log_probability);  // of a prompt: nothing stands before it
+    const bool is_first = std::isnan(token.log_probability);  // of a prompt, before which there is no token
     Json tops = Json::object();
     for (const TokenProbability& top : token.top) {
       tops[valid_utf8(model_->token_text(top.token, true))] = finite(top.log_probability);

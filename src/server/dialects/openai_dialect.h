@@ -11,7 +11,7 @@ namespace winnow::server {
 
 class OpenAiDialect : public Dialect {
  public:
-  // model_name: what is said where the request names none.
+  // model_name: the name that is returned if the request names none.
   OpenAiDialect(Endpoint endpoint, std::string model_name);
 
   ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
@@ -27,12 +27,12 @@ class OpenAiDialect : public Dialect {
  private:
   bool is_chat() const { return endpoint_ == Endpoint::kChat; }
   Json head(const char* kind) const;
-  // What stands before an answer: its prompt's text, where that is asked for.
+  // Returns the text before an answer: that of its prompt, if "echo" asks for it.
   std::string echo_of(int answer) const;
-  // A chunk of one answer. `content`: a chat's delta, or a completion's text.
+  // Returns a chunk of one answer. `content`: a chat's delta, or a completion's text.
   Json chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const;
   Json probabilities(const std::vector<BatchToken>& tokens, const std::vector<std::size_t>& offsets) const;
-  // Of an answer that is not streamed, behind those of its prompt where they are asked for.
+  // Returns those of an answer that is not streamed, after those of its prompt if these are asked for.
   Json probabilities(const WholeAnswer& answer) const;
   Json timings(const BatchResult& result) const;
 
@@ -43,7 +43,7 @@ class OpenAiDialect : public Dialect {
   const Model* model_ = nullptr;                        // from parse() on
   int n_answers_ = 0, n_sampled_ = 1, n_returned_ = 1;  // in all; for each prompt: sampled, returned
   std::vector<std::string> echoes_;
-  std::vector<std::vector<BatchToken>> scores_;  // of the prompts' tokens, where they are asked for
+  std::vector<std::vector<BatchToken>> scores_;  // of the prompts' tokens, if they are asked for
   bool wants_probabilities_ = false, wants_usage_ = false, wants_heads_ = false;
 };
 

@@ -6,7 +6,7 @@
 namespace winnow::server {
 
 std::size_t ResponseStore::bytes_of(const StoredResponse& response) {
-  constexpr std::size_t kEntry = 256;  // of the lists themselves, about
+  constexpr std::size_t kEntry = 256;  // bytes of the containers themselves, about
   return kEntry + response.id.size() + response.messages.size() + response.response.size();
 }
 

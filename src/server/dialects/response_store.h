@@ -1,4 +1,4 @@
-// Answers of /v1/responses that later requests go on from, in memory.
+// Answers of /v1/responses, kept in memory for later requests that continue them.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ struct StoredResponse {
   std::string response;  // JSON: as it was answered
 };
 
-// The least recently used go first. Thread-safe.
+// A store that removes the least recently used responses first. Thread-safe.
 class ResponseStore {
  public:
   explicit ResponseStore(std::size_t most_bytes = std::size_t{64} << 20, std::size_t most = 4096)
       : most_bytes_(most_bytes), most_(most) {}
 
-  // One that is larger than all that may be kept is not.
+  // Stores a response, unless it alone is larger than the limit.
   void put(StoredResponse response);
   std::optional<StoredResponse> find(const std::string& id);
   bool remove(const std::string& id);

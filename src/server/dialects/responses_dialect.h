@@ -13,7 +13,7 @@ namespace winnow::server {
 
 class ResponsesDialect : public Dialect {
  public:
-  // model_name: what is said where the request names none.
+  // model_name: the name that is returned if the request names none.
   ResponsesDialect(std::string model_name, std::shared_ptr<ResponseStore> store);
 
   ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
@@ -29,19 +29,19 @@ class ResponsesDialect : public Dialect {
   enum class Kind { kReasoning, kMessage, kCall };
   struct Item {
     Kind kind;
-    std::string id, call_id, name, text;  // text: of a call its arguments
+    std::string id, call_id, name, text;  // text: a call's arguments
     int call = -1;
   };
   static Json part_json(const Item& item, const std::string& text);
   static Json item_json(const Item& item, bool is_done);
   Json response_json(const char* status) const;
-  // With the items and what they took. Stores it.
+  // Returns the finished response with its items and usage, and stores it unless the request forbids it.
   Json finished(const BatchResult& result);
   std::string event(const char* type, Json fields);
-  // An event about the item that was opened last, and, unless it is a call's, its only part.
+  // Returns an event about the last item and, unless it is a call, its only part.
   std::string item_event(const char* type, Json fields);
   Item& add(Kind kind, const std::string& call_id = "", const std::string& name = "", int call = -1);
-  // The item that what comes belongs to: where it is another one, the events that end the last and begin it.
+  // Returns the events that end the open item and begin the one of the delta; empty if that is open already.
   std::string open(Kind kind, const ChatDelta& delta);
   std::string close();
 
@@ -52,7 +52,7 @@ class ResponsesDialect : public Dialect {
   const Model* model_ = nullptr;  // from parse() on
   ResponsesRequest request_;
   std::vector<Item> items_;
-  bool is_open_ = false;  // the last of them, in a stream
+  bool is_open_ = false;  // the last item is open (streams only)
   int n_events_ = 0;
   AnswerCause cause_ = AnswerCause::kStop;
 };

@@ -11,7 +11,7 @@
 namespace winnow::server {
 namespace {
 
-// Text of a string or of a list of parts.
+// Returns the text of a string or of a list of parts.
 std::string content_text(const Json& content, const Fields& fields, const std::string& name) {
   if (content.is_string()) return content;
   if (!content.is_array()) fields.refuse(name, "must be a string or a list of parts");
@@ -28,7 +28,7 @@ std::string content_text(const Json& content, const Fields& fields, const std::s
   return text;
 }
 
-// Of an answer of a tool: other parts than text leave a placeholder, since a conversation that has one goes on.
+// Returns the text of a tool's result. Parts other than text leave a placeholder, so that the conversation can go on.
 std::string output_text(const Json& output, const Fields& item, std::vector<std::string>& warnings) {
   if (output.is_object()) return to_text(output);
   if (!output.is_array()) return content_text(output, item, "output");
@@ -41,11 +41,11 @@ std::string output_text(const Json& output, const Fields& item, std::vector<std:
   return text;
 }
 
-// Items that name a call of a tool of another kind than functions, and what the model wrote in it.
+// A type of item that calls a tool other than a function.
 struct OtherCall {
   const char* type;
-  const char* input;  // the field that has it
-  const char* name;   // of the tool; null: the item's own "name"
+  const char* input;  // the field with the model's input
+  const char* name;   // the tool's name; null: the item's own "name"
 };
 constexpr std::array<OtherCall, 5> kOtherCalls = {{{"custom_tool_call", "input", nullptr},
                                                    {"local_shell_call", "action", "local_shell"},
@@ -53,7 +53,7 @@ constexpr std::array<OtherCall, 5> kOtherCalls = {{{"custom_tool_call", "input",
                                                    {"apply_patch_call", "operation", "apply_patch"},
                                                    {"mcp_call", "arguments", nullptr}}};
 
-// Items of a conversation as messages: what a model said in one go (thoughts, text, calls) are several items, and one
+// Turns the items of a conversation into messages. A model's turn (thinking, text, calls) is several items, but one
 // message.
 class Conversation {
  public:
@@ -100,7 +100,7 @@ class Conversation {
                                                    "apply_patch_call_output"};
     return kOutputs.contains(type);
   }
-  // What OpenAI's own servers have done or know.
+  // Returns whether items of this type, which concern work or data of OpenAI's own servers, are left out.
   static bool is_left_out(const std::string& type) {
     static const std::set<std::string> kLeftOut = {
         "web_search_call",       "file_search_call",     "code_interpreter_call",
@@ -135,7 +135,7 @@ class Conversation {
       messages_.push_back({{"role", role}, {"content", text}});
       return;
     }
-    // Behind text or calls another message begins.
+    // After text or calls another message begins.
     if (!turn_.is_null() && (turn_["content"] != "" || turn_.contains("tool_calls"))) end_turn();
     begin_turn();
     turn_["content"] = text;
@@ -165,7 +165,7 @@ class Conversation {
     }
     turn_["tool_calls"].push_back(
         {{"id", call_id_of(item)}, {"type", "function"}, {"function", {{"name", *name}, {"arguments", arguments}}}});
-    // The answer of a server's tool stands beside its call.
+    // The result of an MCP server's tool is in the item of its call.
     if (const Json* output = item.find("output"); output != nullptr && std::string_view(other.type) == "mcp_call") {
       end_turn();
       messages_.push_back(
@@ -214,7 +214,7 @@ void translate_function_tools(const Json& list, const Fields& fields, RequestBod
   }
 }
 
-// `tools`: those that were translated.
+// Translates "tool_choice", after the tools have been translated; "allowed_tools" removes the others.
 void translate_tool_choice(const Json& choice, const Fields& fields, RequestBody& body) {
   Json& to = body.fields;
   if (choice.is_null()) return;
@@ -244,7 +244,7 @@ void translate_tool_choice(const Json& choice, const Fields& fields, RequestBody
   to["tool_choice"] = mode;
 }
 
-// {"format": {"type": "json_schema", "schema": ..}}
+// Translates "text": {"format": {"type": "json_schema", "schema": ..}}.
 void translate_format(const Json& wanted, const Fields& fields, Json& to) {
   if (wanted.is_null()) return;
   if (!wanted.is_object()) fields.refuse("text", "must be an object");
@@ -262,7 +262,7 @@ void translate_format(const Json& wanted, const Fields& fields, Json& to) {
   to["response_format"] = {{"type", type}, {"json_schema", {{"schema", *schema}}}};
 }
 
-// What the answer repeats, with what it means where it is not there.
+// Returns the fields that the answer repeats, with defaults for those that are missing.
 Json repeated(const Json& body) {
   Json given = {{"instructions", nullptr},
                 {"max_output_tokens", nullptr},
@@ -298,7 +298,7 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
                         {"tool_choice.function", ""}};
   request.given = repeated(to);
   const Fields fields(request.given);
-  // These are only repeated, and a client's package reads them as what they have to be.
+  // These fields are only repeated, but clients' packages rely on their types.
   fields.object("metadata");
   for (const char* name : {"truncation", "user"}) fields.text(name);
   const auto refuse_true = [&](const char* name, const char* why) {

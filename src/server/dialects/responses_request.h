@@ -1,4 +1,4 @@
-// A request to /v1/responses in the fields of OpenAI's chats.
+// Translates a request to /v1/responses to the fields of OpenAI's chats.
 #pragma once
 
 #include "server/api_request.h"
@@ -13,7 +13,8 @@ struct ResponsesRequest {
   bool is_stored = true;
 };
 
-// Throws ApiError: 400, 404 for a previous response that is not in the store.
+// Returns the translated request. Throws ApiError(400), and ApiError(404) for a previous response that is not in the
+// store.
 ResponsesRequest translate_responses(Json body, ResponseStore& store);
 
 }  // namespace winnow::server

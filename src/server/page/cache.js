@@ -1,4 +1,4 @@
-// What is kept: of an answer, as a meter and a map of layers and heads; and of the server.
+// Shows the cache: what is kept for an answer, as bars and a map of layers and heads, and the server's memory.
 
 function bar(label, parts) {
   const made = element("div", undefined, "bar");
@@ -34,7 +34,7 @@ function showMap(kept, full) {
   $("map").replaceChildren(table);
 }
 
-// timings: as the answer brought them. Nothing: of an answer that has none.
+// Shows the cache of an answer. timings: the answer's; undefined if it has none.
 function showCache(timings) {
   if (!timings) {
     $("answer-cache").replaceChildren(element("p", "Ask something to see what is kept."));

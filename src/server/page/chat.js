@@ -2,7 +2,7 @@
 let conversation = newConversation();
 let running = null, methods = [];
 
-// Further fields of a request: name, label, what it means, a value that leaves it to the server.
+// Further fields of a request: name, label, meaning. An empty input leaves the field to the server.
 const kSampling = [
   ["top_k", "Top-k", "only the k likeliest tokens; 0: all"],
   ["top_p", "Top-p", "only the likeliest that have this share together"],
@@ -54,7 +54,7 @@ function showNote(view, timings) {
   view.note.textContent = timings.predicted_per_second.toFixed(1) + " tokens a second, first one after " +
     (timings.prompt_ms / 1000).toFixed(2) + " s";
 }
-// A turn with its tools; they do nothing while an answer is under way.
+// Adds a turn with its buttons and returns its view. "Edit" and "Try again" do nothing while an answer is under way.
 function addTurn(turn) {
   const is_mine = turn.role === "user";
   const view = {turn: element("div", undefined, "turn " + turn.role), body: element("div", undefined, "body"), note: element("small"),
@@ -107,7 +107,7 @@ function choose(one) {
   $("message").focus();
 }
 
-// Everything behind and with this turn goes; what begins alike is not read again by the server.
+// Removes this turn and all after it. The server does not read the turns before it again.
 function cutBefore(turn) {
   conversation.turns.length = conversation.turns.indexOf(turn);
   showConversation();
@@ -175,7 +175,7 @@ async function answer(asked) {
     if (drawing) cancelAnimationFrame(drawing);
     draw();
     if (isAtEnd()) goToEnd();  // the note made the turn higher
-    if (!said.content && !said.thinking) {  // nothing was said: the question goes back to where it came from
+    if (!said.content && !said.thinking) {  // there is no answer: the question goes back to the input
       mine.turns.length -= 2;
       question_view.turn.remove();
       view.turn.remove();

@@ -1,10 +1,10 @@
-// Conversations in the browser's own database; nothing of them is on the server but what its cache keeps.
+// Conversations in the browser's own database. The server has no more of them than its cache keeps.
 //
 // {id, title, changed, document, system, turns: [{role, content, thinking, timings}]}
 
 const kDatabase = "winnow", kStore = "conversations";
 
-// Runs one transaction; its request's result. Where there is no database (a private window) nothing is kept.
+// Runs one transaction and returns its request's result. Without a database (a private window) it fails, and nothing is kept.
 let database = null;
 async function transact(mode, act) {
   database ??= await new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
-// What models write, as elements: paragraphs, headings, lists, quotes, tables, code. Text stays text: nothing of it is
-// ever read as HTML. Blocks that have not changed keep their elements, so an answer that grows is cheap to show.
+// Renders the Markdown that models write: paragraphs, headings, lists, quotes, tables, code. Text stays text: none of
+// it is ever read as HTML. Blocks that have not changed keep their elements, so an answer that grows is cheap to show.
 
-// The source of each block: a fence and what is in it, or lines up to an empty one.
+// Returns the source of each block: a fence and its content, or lines up to an empty one.
 function markdownBlocks(text) {
   const blocks = [];
   let block = [], fence = null;
@@ -27,7 +27,7 @@ function markdownBlocks(text) {
   return blocks;
 }
 
-// `code`, **strong**, *emphasis*, [links](https://...): what is not closed stays as it is.
+// Renders `code`, **strong**, *emphasis*, [links](https://...); marks that are not closed stay as they are.
 function markdownSpans(text) {
   const made = document.createDocumentFragment();
   const pattern = /(`+)([^`]|[^`][^]*?[^`])\1(?!`)|\*\*(?=\S)([^]*?\S)\*\*|(?<![\w*])\*(?=[^\s*])([^*]*[^\s*])\*(?!\w)|\[([^\]\n]*)\]\((https?:\/\/[^\s)]+)\)/;
@@ -70,7 +70,7 @@ function markdownCode(lines) {
 
 const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 
-// Items, and those that are further to the right as a list of the item before them.
+// Returns a list of the items. Those that are further to the right become a list inside the item before them.
 function markdownList(lines, indent = lines[0].match(kItem)[1].length) {
   const list = element(/^\s*\d/.test(lines[0]) ? "ol" : "ul");
   if (list.tagName === "OL") list.start = parseInt(lines[0], 10);
@@ -139,7 +139,7 @@ function markdownBlock(source) {
   return box;
 }
 
-// Shows `text` in `place`, which shows an earlier state of it or nothing.
+// Shows `text` in `place`, which shows an earlier state of it or is empty.
 function showMarkdown(place, text) {
   const blocks = markdownBlocks(text), before = place.sources ?? [];
   let same = 0;

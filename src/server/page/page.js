@@ -1,4 +1,4 @@
-// What every part of the page uses: elements, numbers, the server.
+// Helpers for every part of the page: elements, numbers, the server.
 const $ = (id) => document.getElementById(id);
 const count = (n) => Math.round(n).toLocaleString("en");
 const bytes = (n) => n < 1e10 ? (n / 2 ** 20).toFixed(1) + " MiB" : (n / 2 ** 30).toFixed(1) + " GiB";
@@ -21,7 +21,7 @@ function pairs(list, rows) {
 }
 async function copy(text, made) {
   try {
-    await navigator.clipboard.writeText(text);  // only on this machine and behind TLS
+    await navigator.clipboard.writeText(text);  // works only on this machine and over TLS
   } catch {
     const area = element("textarea", text, "hidden");
     document.body.append(area);

@@ -15,7 +15,7 @@ function uncover() {
   for (const name of covering) showPanel(name, false);
   return covering.length > 0;
 }
-// Shows the drawer from this element on.
+// Shows the drawer, scrolled to this element.
 function showInDrawer(id) {
   showPanel("drawer", true);
   $(id).scrollIntoView({block: "start"});

@@ -39,7 +39,8 @@ class Analyser {
   void measure_future();
   void measure_output(const std::vector<HeadOutput>& full, std::size_t cut);
 
-  // KV heads of a layer that methods cut, and of those before it; none in other layers.
+  // Returns the number of a layer's KV heads, 0 if methods do not cut the layer; first_head is the sum of the layers
+  // before.
   std::size_t n_kv_head(int layer) const {
     const LayerInfo& info = result_.model.layers[static_cast<std::size_t>(layer)];
     return info.is_evictable() ? static_cast<std::size_t>(info.n_kv_head) : 0;
@@ -124,7 +125,7 @@ void Analyser::read_context() {
     result_.layers[static_cast<std::size_t>(view.layer)] = attention_facts(scoring);
     for (const AnalysedCut& cut : options_.cuts) {
       HeadScores& scores = scores_[cut.method.scorer_text()];
-      if (scores.size() > first_head(view.layer)) continue;  // another cut's scorer too
+      if (scores.size() > first_head(view.layer)) continue;  // another cut has the same scorer
       const LayerScores& layer = scoring.scores(cut.method);
       scores.insert(scores.end(), layer.begin(), layer.end());
     }
@@ -159,7 +160,8 @@ void Analyser::read_context() {
   }
 }
 
-// Sinks, window and what CriticalKV's first stage chose by attention alone, of one layer: [n_kv_head].
+// Returns the entries that CriticalKV keeps for certain in one layer: sinks, window and those that its first stage
+// chose by attention alone, [n_kv_head].
 std::vector<std::vector<std::int32_t>> Analyser::first_stage(const CutOutcome& cut, const EvictionOptions& method,
                                                              int layer) const {
   std::vector<std::vector<std::int32_t>> certain;
@@ -187,7 +189,7 @@ void Analyser::measure_losses_of_cuts() {
                                     std::vector<std::vector<std::int32_t>> certain;
                                     if (method.selector == "critical") certain = first_stage(cut, method, view.layer);
                                     const auto layer = static_cast<std::size_t>(view.layer);
-                                    // Every token's entry is there: positions are indices.
+                                    // Every token's entry is stored, so positions are indices.
                                     cut.layers[layer].losses = meter.measure(result_.positions[c][layer], certain);
                                   }
                                   progress(0.4 + 0.2 * (view.layer + 1) / result_.model.n_layer());
@@ -205,13 +207,13 @@ void Analyser::choose_continuation() {
 }
 
 void Analyser::compare_continuations() {
-  // Without a question the first token is predicted by the context's own last row, before any cut.
+  // Without a question the context's own last row predicts the first token, before any cut.
   const int first = options_.question.empty() ? 1 : 0;
   const std::span<const Token> tokens = result_.continuation;
   if (static_cast<int>(tokens.size()) <= first) {
     throw Error(ErrorCode::kInvalidArgument, "the model answers with nothing: ask something else");
   }
-  // The full cache gets the last token too: its row says what it attends to.
+  // The full cache gets the last token, too: its row says what it attends to.
   const std::vector<std::vector<float>> full = predict(sessions_[0], tokens, first);
   sessions_[0].append(tokens.last(1));
   for (std::size_t c = 0; c < result_.cuts.size(); ++c) {
@@ -263,7 +265,7 @@ void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t c
          std::vector<double> errors(static_cast<std::size_t>(view.n_kv_head));
          parallel_for(view.n_kv_head, [&](int head) {
            const auto h = static_cast<std::size_t>(head);
-           // The context's entries: what was appended since has later positions.
+           // Only the context's entries count; those appended since have later positions.
            std::vector<kernels::EntryRun> runs;
            kernels::HeadEntries context;
            for (kernels::EntryRun run : view.heads[h].runs) {

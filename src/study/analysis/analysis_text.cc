@@ -28,7 +28,7 @@ OrderedJson rounded(const std::vector<double>& values) {
   return json;
 }
 
-// By the types' names: [share].
+// Returns the losses by the types' names: [share].
 OrderedJson by_bytes_json(const LossByBytes& losses) {
   OrderedJson json = OrderedJson::object();
   for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
@@ -97,7 +97,7 @@ OrderedJson cut_json(const CutOutcome& cut) {
   return json;
 }
 
-// A text in quotes where it needs them.
+// Returns a text, in quotes if it needs them.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -105,7 +105,7 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-// A dimension of the layers: a number, or a list where they differ.
+// Returns a dimension of the layers: a number, or a list if they differ.
 OrderedJson one_or_all(const std::vector<int>& values) {
   return values.size() == 1 ? OrderedJson(values.front()) : OrderedJson(values);
 }

@@ -8,10 +8,10 @@
 
 namespace winnow {
 
-// docs/analysis.md says what the fields mean. Numbers have 7 significant digits.
+// Returns the fields that docs/analysis.md describes. Numbers have 7 significant digits.
 nlohmann::ordered_json analysis_json(const Analysis& analysis);
 
-// A row for every cut, layer and query head; what is one number for a layer or a KV head is repeated.
+// Returns a row for every cut, layer and query head; a value of a whole layer or KV head is repeated.
 std::string analysis_csv(const Analysis& analysis);
 
 }  // namespace winnow

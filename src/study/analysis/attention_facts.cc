@@ -15,7 +15,8 @@ const EvictionOptions& lava_options() {
   return options;
 }
 
-// Part of the sum that the largest ones make up, for each of the shares of their number (rounded up).
+// Returns the share of the sum that the largest values make up, for each of kConcentrationShares of their number
+// (rounded up).
 std::vector<double> concentration_of(std::vector<double> values) {
   std::sort(values.begin(), values.end(), std::greater<>());
   double sum = 0;

@@ -1,4 +1,4 @@
-// What one layer's full attention is like: CAKE's, LAVa's and Ada-KV's figures.
+// Measures one layer's full attention: CAKE's, LAVa's and Ada-KV's figures.
 #pragma once
 
 #include "eviction/cut/layer_scoring.h"
@@ -11,7 +11,7 @@ inline constexpr int kFactsWindow = 32;  // rows, as most methods have
 
 EvidenceNeeds attention_facts_needs();
 
-// `scoring` has the columns that the needs name.
+// Returns the figures of one layer. `scoring` must have the columns that attention_facts_needs() names.
 LayerAttention attention_facts(LayerScoring& scoring);
 
 }  // namespace winnow

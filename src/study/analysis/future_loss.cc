@@ -31,7 +31,7 @@ void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
     for (std::size_t i = 0; i < head.size(); ++i) loss += is_kept[i] != 0 ? 0.0 : head[i];
     outcome.loss.push_back(loss);
 
-    // The most important ones; of equals the later, as in every ranking.
+    // The most important entries come first; of equals the later one, as in every ranking.
     std::vector<std::int32_t> order(head.size());
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {

@@ -1,4 +1,4 @@
-// LU-KV's losses of cuts, given what later tokens attended to.
+// LU-KV's losses of cuts, given the attention of later tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ namespace winnow {
 
 using HeadValues = std::vector<std::vector<double>>;  // [heads that are cut][n_context]
 
-// Fills loss, least_loss, recall and future_mass of a layer's outcome. `positions` [n_kv_head] are kept, `importance`
-// and `attention` [n_kv_head][n_context] of that layer.
+// Fills loss, least_loss, recall and future_mass of a layer's outcome. `positions` [n_kv_head] are those kept,
+// `importance` and `attention` [n_kv_head][n_context] those of that layer.
 void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
                        std::span<const std::vector<double>> importance, std::span<const std::vector<double>> attention,
                        LayerOutcome& outcome);
 
-// Fills the sums of a cut whose layers are done. `scores` [heads that are cut][n_context - window] are its scorer's.
+// Fills the sums of a cut whose layers are filled. `scores` [heads that are cut][n_context - window] are its scorer's.
 void add_model_losses(const HeadValues& importance, const std::vector<std::vector<float>>& scores,
                       const EvictionOptions& method, CutOutcome& outcome);
 
-// The least part of the importance that is lost in so many bytes: entries by importance a byte.
+// Returns the least share of the importance that is lost within each number of bytes, keeping entries by importance per
+// byte.
 //   importance: [heads][n_context] of heads that share the bytes
 //   layers: [heads] of these, for the sizes of their entries
 LossByBytes loss_by_bytes(std::span<const std::vector<double>> importance, std::span<const LayerInfo* const> layers);

@@ -1,4 +1,4 @@
-// Predictions of a fixed continuation, of the full cache and of others.
+// Predictions of a fixed continuation by the full cache and by cut ones.
 #pragma once
 
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace winnow {
 
-// Logits [n_predictions][n_vocab] of tokens[first], tokens[first + 1], ...: after the session's last token and after
-// each of the tokens but the last, which are appended.
+// Appends all tokens but the last. Returns the logits [n_predictions][n_vocab] that predict tokens[first], tokens[first
+// + 1], ...; the session's last token predicts tokens[0].
 std::vector<std::vector<float>> predict(Session& session, std::span<const Token> tokens, int first);
 
-// Both [n][n_vocab]; tokens [n] are those that came.
+// Compares the predictions of `tokens` [n], the true ones; both are [n][n_vocab].
 NextTokens compare_predictions(std::span<const std::vector<float>> full, std::span<const std::vector<float>> cut,
                                std::span<const Token> tokens);
 

@@ -3,7 +3,7 @@
 namespace winnow {
 namespace {
 
-// The kernels' norms and attention are float32.
+// The kernels compute norms and attention in float32.
 constexpr double kRelative = 1e-5, kAbsolute = 1e-9;
 
 bool is_above(double loss, double bound) { return !(loss <= bound * (1 + kRelative) + kAbsolute); }

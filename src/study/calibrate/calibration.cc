@@ -20,10 +20,10 @@ namespace {
 
 constexpr int kRatios = 99;
 
-// Parts of a sample's time, roughly; only the progress depends on them.
+// Rough shares of a sample's time; only the progress depends on them.
 constexpr double kPrefillPart = 0.4, kDecodePart = 0.3;
 
-// Budgets of all heads for each global kept ratio; rows below the protected entries stay empty.
+// Returns the budgets of all heads for each global kept ratio; rows with less than the protected entries stay empty.
 std::vector<std::vector<std::int32_t>> grid_budgets(const Curves& convex, std::int32_t n_context,
                                                     std::int32_t n_protected) {
   const auto n_heads = static_cast<std::int64_t>(convex.size());
@@ -31,7 +31,7 @@ std::vector<std::vector<std::int32_t>> grid_budgets(const Curves& convex, std::i
   std::vector<std::int64_t> totals;
   for (const double ratio : profile_ratios()) {
     const double entries = ratio * static_cast<double>(n_context) * static_cast<double>(n_heads);
-    // The tolerance: 0.29 * 100 is a little less than 29.
+    // The tolerance 1e-6 is for rounding: 0.29 * 100 is a little less than 29.
     const std::int64_t total = static_cast<std::int64_t>(std::floor(entries + 0.5 + 1e-6)) - n_protected * n_heads;
     rows.emplace_back();
     if (total >= 0) totals.push_back(total);
@@ -108,10 +108,10 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
   const auto n_context = static_cast<std::int32_t>(sample.context.size());
   const EvictionOptions& method = options_.method;
 
-  // The ranking is what it would be at the cut: taken when the context has been read, before the question.
+  // The ranking must be that of the cut, so it is taken once the context has been read, before the question.
   std::vector<std::vector<float>> scores;  // [heads that are cut][n_context - window]
   const bool refits = method.fit == Fit::kValues;
-  std::map<int, ReferenceQueries> references;  // by layer, where values are refitted
+  std::map<int, ReferenceQueries> references;  // by layer, if values are refitted
   LayerObserver ranking{.needs = Cut::needs(method),
                         .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                           LayerScoring scoring(view, Cut::needs(method).window_columns, parallel_for);

@@ -79,7 +79,7 @@ std::vector<float> projected_l2_norms(const LayerView& view, int head) {
 std::vector<double> loss_curve(std::span<const double> oracle, std::span<const float> scores) {
   const std::vector<std::int32_t> order = order_by_score({scores.begin(), scores.end()});
   std::vector<double> loss(oracle.size() + 1, 0.0);
-  // From the end, so that the last one is exactly zero and the curve exactly non-increasing.
+  // Summed from the end, so that the last value is exactly zero and the curve exactly non-increasing.
   for (std::size_t i = oracle.size(); i-- > 0;) loss[i] = loss[i + 1] + oracle[order[i]];
   return loss;
 }
@@ -146,7 +146,7 @@ std::vector<std::vector<std::int32_t>> greedy_path(const Curves& convex, std::sp
 
 double least_loss(const Curves& curves, std::int64_t total) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::vector<double> best = {0.0};  // with the heads so far, by units given
+  std::vector<double> best = {0.0};  // least loss of the heads so far, by units given
   best.resize(total + 1, kInfinity);
   for (const std::vector<double>& curve : curves) {
     std::vector<double> next(total + 1, kInfinity);

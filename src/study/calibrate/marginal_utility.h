@@ -9,14 +9,14 @@
 
 namespace winnow {
 
-// The largest A[k][j] * || v_j W_O[h] ||_2 over the decode steps k seen so far, maximum over the group: the oracle
-// importance of entry j. One layer.
+// The oracle importance of a layer's entries: for entry j the largest A[k][j] * || v_j W_O[h] ||_2 over the decode
+// steps k seen so far, and over the query heads of its group.
 class OracleImportance {
  public:
   // value_norms: [n_head][n_entries], || v_j W_O[h] ||_2.
   OracleImportance(int n_kv_head, int n_group, std::vector<std::vector<float>> value_norms);
 
-  void add_step(int head, std::span<const float> attention);  // [n_entries] of one query head
+  void add_step(int head, std::span<const float> attention);  // adds the attention [n_entries] of one query head
 
   std::vector<std::vector<double>> importance() const;  // [n_kv_head][n_entries]
 
@@ -26,31 +26,35 @@ class OracleImportance {
   std::vector<std::vector<float>> attention_;    // [n_head][n_entries] largest so far
 };
 
-// W_O[h] W_O[h]', [value_dim][value_dim]: || v W_O[h] ||_2^2 = v (W_O[h] W_O[h]') v', without a product with n_embd
-// columns for every v.
+// Returns W_O[h] W_O[h]', [value_dim][value_dim]. With it || v W_O[h] ||_2^2 = v (W_O[h] W_O[h]') v' needs no product
+// with n_embd columns for every v.
 std::vector<double> projection_gram(const LayerView& view, int head);
 double projected_square(std::span<const double> gram, std::span<const float> value);
 
-// || v_j W_O[h] ||_2 of the entries of one KV head, for query head h of the layer: [n_entries].
+// Returns || v_j W_O[h] ||_2 of the entries of one KV head, for query head h of the layer: [n_entries].
 std::vector<float> projected_l2_norms(const LayerView& view, int head);
 
-// loss[i]: oracle importance outside the scorer's best i candidates, [n_candidates + 1]. Equal scores: the later token.
+// Returns loss[i], the oracle importance outside the scorer's best i candidates: [n_candidates + 1]. Of equal scores
+// the later token's is better.
 std::vector<double> loss_curve(std::span<const double> oracle, std::span<const float> scores);
 
-// The largest convex, non-increasing curve below `loss` with the same ends: pool-adjacent-violators on its increments.
+// Returns the largest convex, non-increasing curve below `loss` with the same ends, by pool-adjacent-violators on its
+// increments.
 std::vector<double> convex_surrogate(std::span<const double> loss);
 
 // Curves of all heads, by (layer, head): [n_heads][n_candidates + 1], values at 0, 1, ... candidates kept.
 using Curves = std::vector<std::vector<double>>;
 
-// Gives `total` units one by one to the head with the largest marginal gain, ties to the lower index. Exact on convex
-// curves. [n_heads], sum total (at most all candidates).
+// Gives `total` units one by one to the head with the largest marginal gain, ties to the lower index, which is exact on
+// convex curves. Returns [n_heads] with the sum `total` (at most all candidates).
 std::vector<std::int32_t> greedy_budgets(const Curves& convex, std::int64_t total);
 
-// The same for several totals, ascending: [n_totals][n_heads]. One pass, as a larger total only adds units.
+// Returns the same for several totals, ascending: [n_totals][n_heads]. It takes one pass, as a larger total only adds
+// units.
 std::vector<std::vector<std::int32_t>> greedy_path(const Curves& convex, std::span<const std::int64_t> totals);
 
-// The least sum of losses for exactly `total` units on any curves: the exact dynamic programme, O(n_heads * total * n).
+// Returns the least sum of losses for exactly `total` units on any curves, by the exact dynamic programme. It takes
+// O(n_heads * total * n).
 double least_loss(const Curves& curves, std::int64_t total);
 
 double loss_at(const Curves& curves, std::span<const std::int32_t> budgets);

@@ -9,7 +9,8 @@
 namespace winnow {
 namespace {
 
-// Columns of the window statistics are the tokens before the window: what follows the context is the window here.
+// Window statistics have the tokens before the window as columns; for the context's tokens the window is all that
+// follows.
 LayerEvidence context_columns(const LayerView& view, std::int32_t n_context, unsigned columns,
                               const ParallelFor& parallel_for) {
   EvictionOptions options;

@@ -6,10 +6,10 @@
 
 namespace winnow {
 
-// Some that can be asked about any text.
+// Returns questions that can be asked about any text.
 const std::vector<std::string>& generic_questions();
 
-// A JSON object a line, with the question in "question"; other fields are left alone, empty lines skipped. Throws
+// Reads a JSON object per line, with the question in "question"; ignores other fields and skips empty lines. Throws
 // Error(kIo), or Error(kBadFile) with the line and what is wrong.
 std::vector<std::string> read_questions(const std::string& path);
 

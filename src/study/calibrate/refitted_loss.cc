@@ -16,10 +16,10 @@
 namespace winnow {
 namespace {
 
-// Parts of a head's candidates that the loss is measured at.
+// Shares of a head's candidates at which the loss is measured.
 constexpr double kShares[] = {0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.85, 1};
 
-// A row as it is read after it was stored.
+// Stores a row in `type` and reads it back.
 void store_and_load(EntryType type, float* row, int n) {
   std::vector<std::byte> bytes(row_bytes(type, n));
   kernels::store_row(type, row, bytes.data(), n);
@@ -28,7 +28,7 @@ void store_and_load(EntryType type, float* row, int n) {
 
 // The reference rows of a KV head's group and their attention over the whole context.
 struct Targets {
-  int n_rows = 0;                 // of all query heads
+  int n_rows = 0;                 // rows of all query heads
   std::vector<float> q = {};      // [n_rows][key_dim]
   std::vector<float> value = {};  // [n_rows][value_dim]
   std::vector<float> log_sum_exp = {}, sink_logits = {};
@@ -116,7 +116,7 @@ std::vector<double> refitted_loss_curve(const LayerView& view, int kv_head, cons
   for (const double share : kShares) {
     const auto at = static_cast<std::size_t>(std::llround(share * static_cast<double>(n_candidates)));
     if (at == before && at > 0) continue;
-    // More entries may fit worse to the rows that come than fewer; nobody need keep them then.
+    // More entries may fit the later rows worse than fewer do; the additional ones need not be kept then.
     const double measured = loss_of(at);
     loss[at] = at > 0 ? std::min(measured, loss[before]) : measured;
     for (std::size_t i = before + 1; i < at; ++i) {

@@ -16,7 +16,7 @@ EvictionOptions choose_scorer(std::string_view text) {
   for (const MethodInfo& method : eviction_methods()) {
     if (method.name == "lu-kv-" + name) name = method.name;
   }
-  // With the allocators in the text the options of those that they replace are refused.
+  // The text names the allocators, so that options of those that they replace are refused.
   std::string full = name + ":layers=lu-kv,heads=lu-kv";
   if (colon < text.size()) full.append(",").append(text.substr(colon + 1));
   return EvictionOptions::parse(full);

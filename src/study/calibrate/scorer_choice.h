@@ -1,4 +1,4 @@
-// Which scorer a profile is made for.
+// Chooses the scorer that a profile is made for.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,9 @@
 
 namespace winnow {
 
-// "SCORER[:option=value,...]" as a method that allots by a profile: of two presets with that scorer the lu-kv one, so
-// "snapkv" is lu-kv-snapkv. Any other method's name stands for its scorer. Throws what EvictionOptions::parse does.
+// Returns "SCORER[:option=value,...]" as a method that allots by a profile: of two presets with that scorer the lu-kv
+// one, so "snapkv" is lu-kv-snapkv. Any other method's name stands for its scorer. Throws what EvictionOptions::parse
+// throws.
 EvictionOptions choose_scorer(std::string_view text);
 
 }  // namespace winnow

@@ -18,7 +18,7 @@ double mean(const std::vector<double>& values) {
 
 using LayerValue = std::function<double(const LayerOutcome&)>;
 
-// A line for each cut over the layers.
+// Returns a chart with a line for each cut over the layers.
 std::string by_layer(const Analysis& analysis, const std::string& title, charts::Axis y, const LayerValue& value) {
   charts::LineChart chart{
       .title = title, .x = {.label = "layer"}, .y = std::move(y), .series = {}, .width = charts::kNarrow};
@@ -46,7 +46,7 @@ std::string attention_by_layer(const Analysis& analysis, const std::string& titl
   return to_svg(chart);
 }
 
-// Percentages by layer (columns) and KV head (rows).
+// Returns a map of percentages by layer (columns) and KV head (rows).
 std::string head_map(const Analysis& analysis, const std::string& title,
                      const std::function<double(std::size_t layer, std::size_t head)>& percent) {
   charts::HeatMap map{.title = title, .x_label = "layer", .y_label = "KV head", .columns = {}, .rows = {}, .cells = {}};

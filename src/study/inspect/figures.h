@@ -8,15 +8,16 @@
 
 namespace winnow {
 
-// Entries kept by layer, for all cuts; and what allocators look at: CAKE's dispersion and shift, LAVa's entropy.
+// Returns charts of the entries kept by layer, for all cuts, and of what allocators use: CAKE's dispersion and shift,
+// LAVa's entropy.
 std::vector<std::string> layer_budget_figures(const Analysis& analysis);
-// Entries kept by layer and KV head: one for each cut.
+// Returns a map of the entries kept by layer and KV head for each cut.
 std::vector<std::string> head_budget_figures(const Analysis& analysis);
-// Attention mass kept and change of the output, by layer, for all cuts.
+// Returns charts of the attention mass kept and the change of the output, by layer, for all cuts.
 std::vector<std::string> loss_figures(const Analysis& analysis);
-// What later tokens need: LU-KV's loss and recall, by layer and over the model.
+// Returns charts of what later tokens need: LU-KV's loss and recall, by layer and over the model.
 std::vector<std::string> future_figures(const Analysis& analysis);
-// How concentrated the heads' attention is (Ada-KV).
+// Returns maps of how concentrated the heads' attention is (Ada-KV).
 std::vector<std::string> concentration_figures(const Analysis& analysis);
 
 }  // namespace winnow

@@ -43,7 +43,7 @@ std::string percent(double part) {
 template <typename Values>
 double layer_mean(const CutOutcome& cut, const Values& values) {
   double sum = 0;
-  std::size_t n_layers = 0;  // that are cut
+  std::size_t n_layers = 0;  // layers that are cut
   for (const LayerOutcome& layer : cut.layers) {
     if (layer.kept.empty()) continue;
     ++n_layers;
@@ -88,7 +88,7 @@ void add_summary(const Analysis& analysis, charts::Page& page) {
       "gap could be avoided with the same number of entries. Means over layers and heads.");
 }
 
-// The two columns that inspect.js fills.
+// Adds the two columns that inspect.js fills.
 void add_sides(const Analysis& analysis, charts::Page& page) {
   std::string options;
   for (std::size_t c = 0; c < analysis.cuts.size(); ++c) {

@@ -1,4 +1,4 @@
-// An analysis as one HTML page that needs nothing else: what each method keeps of the text, beside what it costs.
+// Renders an analysis as one self-contained HTML page: what each method keeps of the text, and what that costs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// inspect.js, put into the program when it is built.
+// inspect.js, compiled into the program.
 #pragma once
 
 namespace winnow {
