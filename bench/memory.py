@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Where a prefill's memory goes, beside what is promised.
+"""Compares a prefill's memory with the promised amount.
 
     bench/memory.py [-m MODEL] [--text FILE] [-n 4096,16384] [--kv-evict snapkv] [--kv-budget 1024]
                     [--winnow-args "--prefill chunked"] [-o md|json]
 
-Each row is a process of its own that prefills n tokens of the text (repeated where it is short) and decodes one. Promised:
-the kept entries, one layer's keys and values in the staging buffer, and a page for each head's rounding; beside the cache
-the hidden states. "rest" is what the process had at its peak beyond these: weights that were read, compute buffers.
+Each row is a process of its own that prefills n tokens of the text (repeated if it is too short) and decodes one.
+Promised are the kept entries, one layer's keys and values in the staging buffer, and a page for each head's rounding;
+the hidden states are counted besides the cache. "rest" is the process's peak beyond these: weights that were read and
+compute buffers.
 """
 import argparse
 import json
@@ -32,7 +33,7 @@ def report_of(winnow, model, text, extra):
 
 
 def text_of(winnow, model, text, n_tokens):
-    """A piece of the text, repeated as needed, of about n_tokens tokens."""
+    """Returns a piece of the text, repeated as needed, of about n_tokens tokens."""
     tokens = report_of(winnow, model, text[:4000], [])["prompt_tokens"]
     n_chars = int(n_tokens * len(text[:4000]) / tokens)
     return (text * (n_chars // len(text) + 1))[:n_chars]
@@ -62,7 +63,7 @@ def main():
             kv, memory = report["kv"], report["memory"]
             entry = kv["bytes_kept"] / kv["entries_kept"]
             n_heads = sum(len(layer) for layer in kv["kept"])
-            # A page holds 32 entries; the cascade rounds every head's share up.
+            # A page holds 32 entries, and the cascade rounds every head's share up.
             promised = kv["bytes_kept"] + memory["staging_bytes"] + n_heads * 33 * entry
             rows.append({
                 "tokens": report["prompt_tokens"],

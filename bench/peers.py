@@ -4,11 +4,11 @@
     bench/peers.py --llama-bench "PATH [ARGUMENTS]" [-m MODEL] [-t 2] [-p 512,4096] [-n 64]
                    [-d 0,4096] [--configuration "-fa 1"] [--rounds 5] [-r 1] [-o md|json]
 
-Every round runs each program once, so that a drift of the machine's speed hits both; the table shows the medians over
-the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention and with a q8_0
-cache (or in the configurations given), and each row is compared with the best of them. llama-bench is not part of this
-repository: give the path of any build with arguments of its own ("PATH --repack 0"), best one of the same sources as the
-libllama that winnow uses. It may be given several times; ik_llama.cpp's, which has -gp instead of -d, is understood.
+Every round runs each program once, so that a drift of the machine's speed affects both; the table shows the medians
+over the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention and with
+a q8_0 cache (or in the given configurations), and each row is compared with the best of them. llama-bench is not part
+of this repository: give the path of any build with its arguments ("PATH --repack 0"), best one of the same sources as
+the libllama that winnow uses. It may be given several times; ik_llama.cpp's, which has -gp instead of -d, is supported.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-# A peer's row is the best of these.
+# The best of these is a peer's row.
 PEER_CONFIGURATIONS = ("-fa 0", "-fa 1", "-fa 1 -ctk q8_0 -ctv q8_0")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,7 +43,7 @@ def run(command):
 
 
 def process_cost(command):
-    """(seconds, peak resident MiB) of a whole process."""
+    """Returns (seconds, peak resident MiB) of a whole process."""
     start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     errors = process.stderr.read()
@@ -76,14 +76,14 @@ def compare_loading(args):
 
 def test_name(row):
     depth = row.get("n_depth", 0)
-    if row["n_prompt"] and row["n_gen"]:  # -gp: generation behind a prompt
+    if row["n_prompt"] and row["n_gen"]:  # -gp: generation after a prompt
         depth = row["n_prompt"]
     name = f"tg{row['n_gen']}" if row["n_gen"] else f"pp{row['n_prompt']}"
     return name + (f" @ d{depth}" if depth else "")
 
 
 def peer_tests(program, prompts, generate, depths):
-    """The flags that ask a llama-bench for prompts and generation at depth 0, and generation at the depths."""
+    """Returns llama-bench's flags for prompts and generation at depth 0, and for generation at the depths."""
     has_depth = "--n-depth" in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
     if has_depth:
         return ["-p", prompts, "-n", generate, "-d", depths]
@@ -95,7 +95,8 @@ def peer_tests(program, prompts, generate, depths):
 
 
 def peer_name(command):
-    """The folders of a build tell two builds of one name apart: ik_llama.cpp/build/bin/llama-bench."""
+    """Returns a name with the build's folders, which distinguish builds of the same name:
+    ik_llama.cpp/build/bin/llama-bench."""
     path = pathlib.Path(shlex.split(command)[0])
     return "/".join(path.parts[-4:]) if len(path.parts) > 4 else path.name
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares LU-KV profiles with other ways to share a budget, under the same scorer, on held-out text.
 
-For every prompt one `winnow analyze`: contexts from the texts, each followed by its own next tokens, or by a question and
-the full cache's answer. Prints tables of means with standard errors: LU-KV's loss, the next tokens' KL divergence from the
-full cache, the attention mass of the context's last row that is kept; in brackets, on how many prompts the profile has the
-smaller number. The last row of the first table: the best budgets for this ranking and this prompt (convexified).
+Runs one `winnow analyze` for every prompt: contexts from the texts, each followed by its own next tokens, or by a
+question and the full cache's answer. Prints tables of means with standard errors: LU-KV's loss, the next tokens' KL
+divergence from the full cache, and the attention mass of the context's last row that is kept. Brackets contain the
+number of prompts for which the profile has the smaller value. The last row of the first table has the best budgets for
+this ranking and this prompt (convexified).
 
   bench/profiles.py --tool build/bin/winnow TEXT... --scorer snapkv --prompts 16
 """
@@ -14,7 +15,7 @@ import math
 import subprocess
 import sys
 
-# Allocators that each scorer takes: the name in the table, and what is added to SCORER:sinks=4,...
+# The allocators of each scorer: the name in the table, and the options that follow SCORER:sinks=4,...
 ALLOCATORS = {
     "uniform": "layers=uniform,heads=uniform",
     "pyramid": "layers=pyramid,heads=uniform",
@@ -23,10 +24,10 @@ ALLOCATORS = {
     "ada": "layers=uniform,heads=ada",
     "lu-kv": "layers=lu-kv,heads=lu-kv",
 }
-# The options under which the shipped profiles were calibrated, and allocators that the scorer cannot have.
+# The options with which the shipped profiles were calibrated, and the allocators that the scorer does not support.
 SCORERS = {
     "snapkv": ("sinks=4", ()),
-    "keydiff": ("sinks=4,window=1", ("cake", "lava")),  # CAKE needs two rows, LAVa scores that are not negative
+    "keydiff": ("sinks=4,window=1", ("cake", "lava")),  # CAKE needs two rows, LAVa non-negative scores
     "expected-attention": ("window=1,ea-eps=0.02", ("cake",)),
 }
 

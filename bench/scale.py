@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What many users with long documents take: memory, bandwidth and machines, with full caches and with compressed ones.
+"""Prints the memory, bandwidth and machines that many users with long documents need, with full and compressed caches.
 
 usage: scale.py [contexts|machines] [--tokens 32768] [--ram 512] [--bandwidth 300] [--flops 10] ... (--help)
 
-Computed, not measured: formulas that docs/scale.md states, of a model's shape and a machine's limits. docs/scale.md has the
-tables of the default values (docs/refresh.py writes them there).
+The numbers are computed, not measured: by the formulas of docs/scale.md, from a model's shape and a machine's limits.
+docs/scale.md has the tables for the default values (docs/refresh.py writes them there).
 """
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ class Shape:
     n_head: int
     n_kv_head: int
     head_dim: int
-    bits: float = 4.8  # of a weight, Q4_K_M
+    bits: float = 4.8  # per weight, Q4_K_M
 
     @property
     def weight_bytes(self):
@@ -30,15 +30,15 @@ class Shape:
 
     @property
     def token_bytes(self):
-        """Of keys and values in f16."""
+        """Bytes of a token's keys and values in f16."""
         return self.n_layer * self.n_kv_head * self.head_dim * 2 * 2
 
     def attention_flop(self, n_entries):
-        """Of one token that attends to so many entries: products with keys and with values."""
+        """Operations of one token that attends to n_entries entries: products with keys and with values."""
         return 4.0 * n_entries * self.n_layer * self.n_head * self.head_dim
 
     def read_flop(self, n_tokens):
-        """Of a document: every weight once for each token, and attention to all tokens before."""
+        """Operations to read a document: every weight once per token, and attention to all tokens before."""
         return 2 * self.n_params * n_tokens + n_tokens * self.attention_flop(n_tokens / 2)
 
 
@@ -49,19 +49,19 @@ SHAPES = [Shape("SmolLM2-135M", 0.135e9, 30, 9, 3, 64), Shape("Llama-3.2-1B", 1.
 
 @dataclasses.dataclass
 class Way:
-    """How much of a cache is kept, in bytes and in entries, and how much longer reading takes for it."""
+    """The shares of a cache that are kept, in bytes and in entries, and the factor by which reading takes longer."""
     name: str
     bytes_share: float
     entries_share: float
     read_factor: float
 
 
-# Entries and reading times of auto and auto-fast at 5 % of the bytes: docs/quickstart.md, docs/methods.md.
-WAYS = [Way("full", 1, 1, 1), Way("auto-fast, 5 % of the bytes", 0.05, 0.20, 1.25), Way("auto, 5 % of the bytes", 0.05, 0.20, 3.3)]
+# Entries and reading times of auto and auto-fast at 5 % of the bytes are from docs/quickstart.md and docs/methods.md.
+WAYS = [Way("full", 1, 1, 1), Way("auto-fast, 5 % of the bytes", 0.05, 0.20, 1.3), Way("auto, 5 % of the bytes", 0.05, 0.20, 3.4)]
 
 
 def number(value):
-    """Two digits, or all of a whole number."""
+    """Returns two digits, or all digits of a large number."""
     if value == 0:
         return "0"
     if value >= 100:
@@ -95,8 +95,8 @@ def needs(shape, way, n_users, options):
     context = shape.token_bytes * options.tokens * way.bytes_share
     n_active = math.ceil(n_users * options.active)
     room = options.ram * GIB * options.usable - shape.weight_bytes
-    # So many answers a machine can give side by side, each at the wanted speed: every step reads the weights once and each
-    # answer's cache, and multiplies with both.
+    # A machine can give this many answers in parallel, each at the given speed: every step reads the weights once and
+    # each answer's cache, and multiplies with both.
     by_bandwidth = (options.bandwidth * 1e9 / options.speed - shape.weight_bytes) / context
     flop = 2 * shape.n_params + shape.attention_flop(options.tokens * way.entries_share)
     by_compute = options.flops * 1e12 / options.speed / flop

@@ -1,8 +1,8 @@
 // Asks a model for a fact hidden in a long document, first with the whole KV cache and then with a fifth and a tenth of
-// it under several methods, and compares what that costs and what it changes. Uses the public headers alone.
+// it under several methods, and compares the cost and the changes. Uses the public headers alone.
 //   winnow_demo [-t THREADS] MODEL.gguf FOLDER [METHOD...]
-// FOLDER has four text files: document.txt; question.txt; answer.txt, words that a right answer contains;
-// continuation.txt, how the document goes on.
+// FOLDER has four text files: document.txt; question.txt; answer.txt, the words that a right answer contains;
+// continuation.txt, the text that follows the document.
 #include <winnow/winnow.h>
 
 #include <chrono>
@@ -28,7 +28,7 @@ constexpr const char* kUsage =
     "document goes on). Methods: see `winnow methods`.\n";
 constexpr const char* kMethods[] = {"streaming-llm", "tova", "snapkv", "ada-snapkv", "lava"};
 constexpr const char* kBudgets[] = {"20%", "10%"};
-// And the method for those who do not choose, at a tenth and a twentieth of the full cache's bytes.
+// Without methods on the command line, `auto` runs too, at a tenth and a twentieth of the full cache's bytes.
 constexpr const char* kAuto = "auto";
 constexpr const char* kAutoBudgets[] = {"10%bytes", "5%bytes"};
 constexpr std::size_t kContinuationTokens = 64;
@@ -38,7 +38,7 @@ struct Arguments {
   int n_threads = 0;  // 0: the physical cores
   std::string model;
   std::string folder;
-  std::vector<std::string> methods;  // empty: the demo's own
+  std::vector<std::string> methods;  // empty: the demo's own list
 };
 
 std::optional<Arguments> parse_arguments(int argc, char** argv) {
@@ -69,7 +69,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// The conversation in tokens, in the pieces in which it is fed.
+// The tokens of the conversation, in the pieces in which they are fed.
 struct Task {
   std::vector<Token> document;      // begin token, start of the user's turn, document
   std::vector<Token> question;      // question, end of the turn, start of the assistant's
@@ -94,8 +94,8 @@ struct Row {
   winnow::SessionStatistics document;  // right after the document was read and cut
   double decode_tps = 0;
   double divergence = 0;
-  bool found_before = false;        // document and question read together, then cut
-  std::optional<bool> found_after;  // cut before the question is known
+  bool found_before = false;        // asked with document and question read together, then cut
+  std::optional<bool> found_after;  // asked with the document cut before the question was known
 };
 
 class Demo {
@@ -119,7 +119,7 @@ class Demo {
       if (options.budget) {
         row.found_after = found;
       } else {
-        row.found_before = found;  // nothing is cut: there is only one way to ask
+        row.found_before = found;  // nothing is cut, so both orders are the same
       }
     }
     if (options.budget) {
@@ -152,8 +152,8 @@ class Demo {
  private:
   static double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-  // Feeds the continuation token by token. The distributions of the first run, that with the full cache, are the ones
-  // that the others are compared with.
+  // Feeds the continuation token by token. The other runs' distributions are compared with those of the first run,
+  // which has the full cache.
   void follow_continuation(winnow::Session session, Row& row) {
     const bool first_run = rows_.empty();
     double sum = 0;

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-// No more of a file than a context could hold.
+// Returns the text of the file. Throws Error(kContextFull) if it has more than most_bytes bytes.
 std::string read_text(const std::string& path, std::size_t most_bytes) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw winnow::Error(winnow::ErrorCode::kNotFound, "cannot open " + path);
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     winnow::Sampler sampler(model, greedy);
     const winnow::GenerationResult answer = winnow::generate(
         session, sampler, {.max_tokens = 32, .stops = {"\n\n"}}, [](const winnow::GenerationStep& step) {
-          std::cout << step.text << std::flush;  // whole characters
+          std::cout << step.text << std::flush;  // whole UTF-8 characters
           return true;
         });
     const winnow::SessionStatistics statistics = session.statistics();

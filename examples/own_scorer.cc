@@ -1,5 +1,5 @@
-// A scorer of one's own, in one file: value-norm, an entry is worth the L1 norm of its value. Registered, it is chosen
-// by name like those that are built in.
+// A user-defined scorer in one file: value-norm scores an entry by the L1 norm of its value. Once registered, it is
+// chosen by name like the built-in ones.
 //   own_scorer MODEL.gguf TEXT_FILE "QUESTION" --kv-evict value-norm:power=2 --kv-budget 20%
 #include <winnow/winnow.h>
 
@@ -12,14 +12,14 @@ namespace {
 
 class ValueNorm final : public winnow::Scorer {
  public:
-  // Everything that it reads is stored: nothing has to be saved while the prompt is read.
+  // The scores depend only on stored values, so the session saves no evidence during prefill.
   winnow::EvidenceNeeds needs(const winnow::EvictionOptions&) const override { return {}; }
 
   std::vector<winnow::Option> options() const override {
     return {winnow::number_option("power", 0.1, 10, 1, "the norm to the power of this")};
   }
 
-  bool is_non_negative() const override { return true; }  // never negative
+  bool is_non_negative() const override { return true; }
 
   winnow::LayerScores score(winnow::LayerEvidence& evidence, const winnow::EvictionOptions& options) const override {
     const double power = options.number("power");

@@ -1,7 +1,8 @@
-// Whether budgets of a loss keep what they promise: passages of a text are read into sessions with such budgets and
-// with parts of the bytes, and the 64 tokens that follow are fed to each. For every passage, the mean KL to the full
-// cache's predictions of these: of every part of the bytes, as the search measured it on the passage's own last tokens
-// and as it came to be; and what each promise took.
+// Measures whether loss budgets keep what they promise. Passages of a text are read into sessions with such budgets and
+// with shares of the bytes, and the 64 tokens that follow are fed to each. For every passage it prints the mean KL to
+// the full cache's predictions of these tokens: for every share of the bytes, as the search estimated it on the
+// passage's own last tokens and as measured; and for each promise, the budget taken, the expected KL and the measured
+// KL.
 //   promised_loss MODEL.gguf TEXT_FILE FIRST_PASSAGE PASSAGES METHOD kl=0.02,kl=0.05 [TOKENS]
 #include <winnow/winnow.h>
 

@@ -1,7 +1,7 @@
-// What cutting again after every turn costs: a text is read and cut to its budget, then goes on in 12 turns of 64
-// tokens, each followed by a cut. For every turn, the mean KL to the full cache's predictions of its tokens: of the
-// session that was cut again and again, and of one that has read all that comes before the turn at once and was cut
-// once.
+// Measures the cost of cutting again after every turn. A text is read and cut to its budget, then goes on in 12 turns
+// of 64 tokens, each followed by a cut. For every turn it prints the mean KL to the full cache's predictions of its
+// tokens for two sessions: one that was cut after every turn, and one that has read all tokens before the turn at once
+// and was cut once.
 //   turn_drift MODEL.gguf TEXT_FILE FIRST_TOKEN --kv-evict METHOD --kv-budget BUDGET
 #include <winnow/winnow.h>
 
@@ -29,7 +29,8 @@ std::string read_file(const std::string& path) {
 
 using Rows = std::vector<std::vector<float>>;  // [tokens][n_vocab] log-probabilities
 
-// What a session predicts after each of the tokens but the last. `keeps_all`: nothing is cut after them.
+// Feeds the tokens and returns the session's predictions after each of them but the last. If `keeps_all`, nothing is
+// cut.
 Rows feed(winnow::Session& session, std::span<const winnow::Token> tokens, bool keeps_all) {
   Rows rows;
   const winnow::PrefillOptions options{.on_progress = {},

@@ -1,4 +1,4 @@
-// A refusal must be the right one: its code, and a part of what it says.
+// Checks that a call is refused with the right error: its code, and a part of its message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline void expect_error(ErrorCode code, const std::string& part, const std::fun
   }
 }
 
-// The code with which body is refused; kInternal if it is not.
+// Returns the code of the Error that body throws, or kInternal if it throws none.
 inline ErrorCode code_of(const std::function<void()>& body, std::string* message = nullptr) {
   try {
     body();

@@ -10,10 +10,10 @@
 
 namespace {
 
-std::atomic<std::int64_t> n_left{0};  // until the one that fails, itself counted; 0: none will
+std::atomic<std::int64_t> n_left{0};  // allocations until the one that fails, which is counted; 0: none will fail
 std::atomic<bool> has_failed{false};
 
-// Whether code of a library that cannot be told that memory is out has asked.
+// Returns true if the caller is in a library that cannot handle failed allocations.
 bool is_excepted(void* caller) {
   Dl_info info{};
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;

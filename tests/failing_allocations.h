@@ -1,14 +1,14 @@
-// Allocations by operator new that fail on request. Linking this replaces operator new everywhere in a program: for
-// test programs of their own. What is taken with malloc does not fail, nor what ggml, libllama and oneDNN take, which
-// leave themselves damaged where it does.
+// Allocations by operator new that fail on request. Linking this replaces operator new in the whole program, so tests
+// that use it are separate programs. Allocations by malloc do not fail, nor do those of ggml, libllama and oneDNN,
+// which are left damaged by a failure.
 #pragma once
 
 #include <cstdint>
 
 namespace winnow::test {
 
-// While it lives the n-th allocation from its making on, in whatever thread, throws std::bad_alloc, once. One at a
-// time.
+// Makes the n-th allocation after its construction, in any thread, throw std::bad_alloc once during its lifetime. Only
+// one such object may exist at a time.
 class FailingAllocation {
  public:
   explicit FailingAllocation(std::int64_t n);

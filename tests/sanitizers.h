@@ -1,5 +1,5 @@
-// How much a test does where sanitizers look on: they slow it down up to a hundredfold, and the errors that they find
-// show in few rounds as well as in many.
+// Reports whether the tests run under AddressSanitizer, which slows tests down up to a hundredfold. They then use fewer
+// rounds, in which its errors show as well as in many.
 #pragma once
 
 namespace winnow::test {

@@ -1,5 +1,6 @@
-// copy_bandwidth: how fast this GPU copies within its memory, bytes read and written together, and between it and the
-// process's pinned memory: what kernels that are bound by memory are measured against. Prints lines "NAME GB/s".
+// copy_bandwidth measures how fast this GPU copies within its memory (bytes read and written together) and between its
+// memory and the process's pinned memory. Kernels that are bound by memory are compared with these numbers. Prints
+// lines "NAME GB/s".
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ void check(cudaError_t status) {
   std::exit(1);
 }
 
-// The median of several runs, in seconds.
+// Returns the median of several runs, in seconds.
 template <class Work>
 double median_seconds(const Work& work) {
   cudaEvent_t begin, end;

@@ -1,5 +1,4 @@
-// The programs of this folder share these arrays in the device's memory, and a check by which an error of CUDA ends
-// them.
+// Arrays in the device's memory, and a check that ends the program on a CUDA error, for the programs of this folder.
 #pragma once
 
 #include <cuda_runtime.h>

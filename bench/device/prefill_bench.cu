@@ -2,9 +2,9 @@
 // ones on random entries, then times them. Built by nvcc alone:
 //   nvcc -O3 -gencode=arch=compute_90a,code=sm_90a -std=c++20 -I src -I include bench/device/prefill_bench.cu
 //        -o prefill_bench
-// Ends with 1 if a check fails. With `check` it only checks, in sizes for compute-sanitizer; with `sm90 DIM` it
-// checks and times the kernels for compute capability 9.0 alone, of heads of DIM numbers. Medians are of CUDA events;
-// the matrix product of cuBLAS and the copy beside them are of the same run.
+// Exits with status 1 if a check fails. With `check` it only checks, in sizes for compute-sanitizer; with `sm90 DIM` it
+// only checks and times the kernels for compute capability 9.0, for heads of dimension DIM. Medians are of CUDA events;
+// the matrix product of cuBLAS and the copy are timed in the same run.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -69,7 +69,7 @@ class Array {
   std::size_t n_;
 };
 
-// Random numbers, about normal: the sum of four uniform ones from a hash of the index.
+// Returns an about normally distributed number: the sum of four uniform ones from a hash of the index.
 __device__ float random_number(std::uint64_t i, std::uint32_t seed) {
   std::uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ULL + seed * 0xD1B54A32D192ED03ULL;
   x ^= x >> 30U;
@@ -85,12 +85,13 @@ __device__ float as_stored(float x, bool is_bf16) {
   return is_bf16 ? __bfloat162float(__float2bfloat16(x)) : __half2float(__float2half(x));
 }
 
-// What the checks compute with: random numbers; values of 1, where only sums of weights matter; queries of 0, where all
-// weights are equal; and marks, by which each result names the number of the entries that it is made of: numbers are
-// mark_of(entry, column), and row r has the query of column r % dim alone and sees its own entry alone.
+// The numbers that a check computes with. kRandom: random numbers. kOnes: values are 1, so that only sums of weights
+// matter. kZeroQueries: queries are 0, so that all weights are equal. kMarks: numbers are mark_of(entry, column), each
+// query row r has a 1 in column r % dim alone and sees only its own entry, so that each result names the entry and
+// column that it came from.
 enum class Numbers : int { kRandom, kOnes, kZeroQueries, kMarks };
 
-// At most 2,047, which f16 holds exactly.
+// Returns a number of at most 2,047, which f16 holds exactly.
 __host__ __device__ float mark_of(std::size_t entry, int column) {
   return static_cast<float>(entry % 16 * 128 + static_cast<std::size_t>(column) % 128);
 }
@@ -101,7 +102,7 @@ __device__ float number_of(Numbers numbers, bool is_values, std::size_t i, int d
   return random_number(i, seed);
 }
 
-// With numbers that the entries' type has, so that only the kernel's own rounding shows.
+// Writes queries; with is_rounded, of numbers that the entries' type has, so that only the kernel's own rounding shows.
 __global__ void fill_queries(float* to, std::size_t n, std::uint32_t seed, bool is_rounded, bool is_bf16,
                              Numbers numbers = Numbers::kRandom, int n_head = 1, int dim = 1) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
@@ -120,7 +121,7 @@ __global__ void fill_bf16(__nv_bfloat16* to, std::size_t n, std::uint32_t seed) 
   }
 }
 
-// Writes a head's entries; what is none stays.
+// Writes a head's entries. Slots without an entry keep their bytes.
 __global__ void fill_entries(HeadTable table, int dim, bool is_values, bool is_bf16, std::uint32_t seed,
                              Numbers numbers) {
   const std::size_t n = static_cast<std::size_t>(table.n_entries) * dim;
@@ -203,8 +204,8 @@ __device__ double stored(const std::byte* row, int i, EntryType type) {
   return __half2float(reinterpret_cast<const __half*>(row)[i]);
 }
 
-// What the reference computes: rows first_row + x step of query heads y, as CausalAttention and WindowStatistics see
-// them.
+// The input and output of the reference: row x of query head y is computed for the query row first_row + x * step, with
+// the fields that CausalAttention and WindowStatistics have.
 struct ReferencePlan {
   LayerAttention layer;
   const float* q;  // [n_rows][n_head][key_dim]
@@ -304,13 +305,13 @@ std::vector<float> sink_logits(int n_head) {
 }
 
 void report(const char* what, const Shape& shape, double error, double tolerance) {
-  const bool is_fine = error <= tolerance;  // not so for NaN
+  const bool is_fine = error <= tolerance;  // false for NaN
   has_failed |= !is_fine;
   std::printf("%s %s: %s: error %.2g of at most %.2g\n", is_fine ? "ok  " : "FAIL", what, shape.name().c_str(), error,
               tolerance);
 }
 
-// Keeps NaN.
+// Raises `most` to `error` if that is larger or NaN; a NaN stays.
 void raise(double& most, double error) { most = error <= most ? most : error; }
 
 simt::Queue queue;
@@ -322,7 +323,7 @@ void wait() {
 
 using Attend = std::function<void(simt::Queue&, const CausalAttention&)>;
 
-// Says where results are wrong, in a form that shows which part of a kernel they come from.
+// A collector of errors that prints where results are wrong, which shows the part of a kernel that they come from.
 class Errors {
  public:
   explicit Errors(double tolerance) : tolerance_(tolerance) {}
@@ -335,7 +336,7 @@ class Errors {
     rows_[row % 128] = true;
     columns_[column % 256] = true;
   }
-  // With marks, a number is the entry (of 16) and the column that it was made of.
+  // With marks, a number is printed as the entry (modulo 16) and the column that it was made of.
   void print(bool has_marks) const {
     if (n_wrong_ == 0) return;
     std::printf("     %zu of %zu numbers are wrong\n", n_wrong_, n_);
@@ -410,9 +411,10 @@ void check_attention(const Shape& shape, int n_checked, const Attend& attend = q
   wait();
   const std::vector<float> got = out.read(), got_sum = log_sum_exp.read();
   const std::vector<double> expected = expected_out.read(), expected_sums = expected_sum.read();
-  // Tensor cores cut sums off; marks are up to 2,047.
+  // Tensor cores truncate sums; marks are up to 2,047.
   const double unit = shape.numbers == Numbers::kMarks ? 2048 : 1;
-  // A weight of 1 is rounded to float16 after scores of thousands, its sum is not: marks differ by less than a half.
+  // After scores of thousands a weight of 1 is rounded to float16, but its sum is not: marks differ by less than a
+  // half.
   const double tolerance =
       shape.numbers == Numbers::kMarks ? 0.4 : (shape.type == EntryType::kF16 ? 0x1p-11 : 0x1p-8) * 3 + 1e-4;
   Errors errors(tolerance), sum_errors(3e-5 * unit);
@@ -476,7 +478,7 @@ WindowStatistics statistics_plan(const LayerAttention& layer, const Shape& shape
           .slice_entropy = to.slice_entropy.data()};
 }
 
-// Relative, of weights: tensor cores cut their sums off where float32 ends, which for scores of 5 is 1e-5.
+// The relative tolerance of weights: tensor cores truncate sums at float32 precision, which for scores of 5 is 1e-5.
 constexpr double kTolerance = 5e-5;
 
 void check_statistics(const Shape& shape) {
@@ -536,7 +538,7 @@ void check_statistics(const Shape& shape) {
       raise(error, relative(got_max[at], most));
       raise(error, relative(got_last[at], last));
       raise(error, relative(got_squares[at], squares) / 2);
-      // Relative to what an error of the weights does to it.
+      // The error is relative to the effect that an error of the weights has on m2.
       raise(m2_error, std::abs(got_m2[at] - deviations) /
                           (deviations + n_rows * most * std::sqrt(deviations / n_rows) + 1e-6 * most * most + 1e-30));
     }
@@ -565,7 +567,7 @@ void check_norms(const Shape& shape) {
                           .value_l1 = value_l1.data(),
                           .value_l2 = value_l2.data()});
   wait();
-  // The numbers have variance 1: the norms of that many lie close together.
+  // The numbers have variance 1, so norms of vectors this long lie close together.
   const std::vector<float> got_key = key_l2.read(), got_l1 = value_l1.read(), got_l2 = value_l2.read();
   double key = 0, l1 = 0, l2 = 0, count = 0;
   for (std::size_t h = 0; h < shape.heads.size(); ++h) {
@@ -603,7 +605,7 @@ double median_ms(const std::function<void()>& work, int n = 7) {
   return times[times.size() / 2];
 }
 
-// Returns the TFLOP/s of a matrix product of 8,192 x 8,192 bf16 numbers by cuBLAS; 0 where there is none.
+// Returns the TFLOP/s of a matrix product of 8,192 x 8,192 bf16 numbers by cuBLAS, or 0 where there is no cuBLAS.
 double product_tflops() {
   constexpr int n = 8192;
   void* library = nullptr;
@@ -707,13 +709,13 @@ int finish() {
   return has_failed ? 1 : 0;
 }
 
-// A kernel for compute capability 9.0 and what it is called.
+// A kernel for compute capability 9.0 and its name.
 struct Sm90Kernel {
   const char* kind;
   Attend attend;
 };
 
-// Those for heads of `dim` numbers, the planned one first.
+// Returns the kernels for heads of `dim` numbers, the planned one first.
 template <class Format>
 std::vector<Sm90Kernel> sm90_kernels(int dim) {
   if (dim == 64) {
@@ -734,7 +736,8 @@ std::vector<Sm90Kernel> sm90_kernels(int dim) {
           {"without turns", queue_sm90_causal_blocks<Format, 256, 2, 64, false>}};
 }
 
-// The simplest shapes come first: one tile, two tiles, many; all rows alike, then causal, then with the rest.
+// Checks a kernel. The simplest shapes come first: one tile, two tiles, then many; rows that see one entry each, then
+// causal rows, then the other options.
 void check_sm90(const Sm90Kernel& kernel, int dim, EntryType type) {
   const auto attend = [&](const Shape& shape, int n_checked) {
     check_attention(shape, n_checked, kernel.attend, std::string(kernel.kind));
@@ -832,7 +835,7 @@ int main(int argc, char** argv) {
             .dim = dim, .type = type, .n_head = n_head, .heads = equal_heads(n_kv_head, n_rows), .n_rows = n_rows};
         time_attention(shape, "as planned", planned, product);
         if (type == bf16) continue;
-        // Other blocks, for whoever chooses among them.
+        // These are other block shapes, timed to choose among them.
         if (dim == 64) {
           time_attention(shape, "scales always", queue_causal_blocks<F16Format, 64, 4, 2, false>, product);
           time_attention(shape, "8 x 16 rows", queue_causal_blocks<F16Format, 64, 8, 1>, product);

@@ -1,7 +1,7 @@
-// The kernel of ragged decode on a GPU: whether it is right, and how near it comes to the device's own copies.
+// Checks the kernel of ragged decode attention on a GPU and compares its speed with the device's own copies.
 //
 //   nvcc -O3 -arch=sm_90 -std=c++20 -I src -I include bench/device/step_attention_bench.cu -o step_attention_bench
-//   ./step_attention_bench          checks, then times; status 1 if a check fails
+//   ./step_attention_bench          checks, then times; exits with status 1 if a check fails
 //   ./step_attention_bench check    only checks (for compute-sanitizer)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -80,7 +80,7 @@ struct Shape {
   float magnitude = 1;
 };
 
-// A step whose pages lie in the device's memory in shuffled order.
+// A decode step whose pages lie in the device's memory in shuffled order.
 class Step {
  public:
   Step(const Shape& shape, unsigned seed, bool on_device) : shape_(shape), random_(seed) {
@@ -180,7 +180,7 @@ class Step {
     return std::all_of(bytes.begin(), bytes.begin() + n, [](std::byte b) { return b == std::byte{0}; });
   }
 
-  // Returns whether all bytes of all pages are as they were, but for the step's own rows, which are there.
+  // Returns true if all bytes of all pages are unchanged except the step's own rows, and those are stored.
   bool stored_own_rows() const {
     std::vector<std::uint16_t> expected = pool_host_;
     for (std::size_t r = 0; r < shape_.lengths.size(); ++r) {
@@ -197,7 +197,7 @@ class Step {
     return expected == pool_->read();
   }
 
-  // Returns the largest difference to attention in double precision over what lies in the pages now.
+  // Returns the largest difference to attention in double precision over the current content of the pages.
   double largest_error(const std::vector<float>& out) const {
     const std::vector<std::uint16_t> pool = pool_->read();
     double largest = 0;
@@ -240,7 +240,7 @@ class Step {
     return largest;
   }
 
-  // Bytes of the entries that a step reads.
+  // Returns the bytes of the entries that a step reads.
   double bytes() const {
     double n = 0;
     for (const int length : shape_.lengths) n += shape_.window > 0 ? std::min(length, shape_.window) : length;
@@ -267,7 +267,7 @@ class Step {
     return x;
   }
 
-  // Slots without an entry and the step's own hold NaNs.
+  // Fills the pages; slots without an entry and the step's own slots get NaNs.
   void fill_on_host() {
     pool_host_.assign(pool_->size(), 0xFFFF);
     std::normal_distribution<float> normal;

@@ -1,7 +1,7 @@
-// The kernels of a step's products on a GPU: whether they are right, and how near they come to the device's own copies.
+// Checks the kernels of a step's products on a GPU and compares their speed with the device's own copies.
 //
 //   nvcc -O3 -arch=sm_90 -std=c++20 -I src -I include bench/device/vector_products_bench.cu -o vector_products_bench
-//   ./vector_products_bench          checks, then times; status 1 if a check fails
+//   ./vector_products_bench          checks, then times; exits with status 1 if a check fails
 //   ./vector_products_bench check    only checks (for compute-sanitizer)
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@
 #include "device/kernels/row_steps-inl.h"
 #include "device/kernels/vector_products-inl.h"
 #include "device_array.h"
-#include "kernels/reference/weights.cc"  // so that one file is all that is compiled
+#include "kernels/reference/weights.cc"  // so that only this file is compiled
 
 namespace {
 
@@ -31,9 +31,9 @@ using bench::check;
 using bench::DeviceArray;
 
 struct TypeCase {
-  const char* name;  // ggml's
+  const char* name;  // ggml's name
   WeightType type;
-  std::vector<std::size_t> half_offsets;  // of a block's scales in 16 bits
+  std::vector<std::size_t> half_offsets;  // byte offsets of the 16-bit scales in a block
 };
 
 const TypeCase kTypes[] = {
@@ -123,7 +123,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Rows of x made by QuantiseRows, products of them in each number of rows, against double precision over the bytes.
+// Quantises rows of x by QuantiseRows and compares their products, for each number of rows, with products in double
+// precision over the quantised bytes. Returns true if all agree.
 bool check_products(const std::vector<WeightType>& types, int n_in, std::vector<int> n_out) {
   std::mt19937 random(7);
   const std::vector<float> x = random_floats(static_cast<std::size_t>(kMaxProductRows) * n_in, random);
@@ -304,7 +305,7 @@ double time_of(cudaStream_t stream, int n, const std::function<void()>& work) {
   return median(times);
 }
 
-// Returns the median microseconds of a graph of what `work` queues.
+// Returns the median microseconds of a graph of the kernels that `work` queues.
 double time_of_graph(cudaStream_t stream, bool overlaps, const std::function<void(simt::Queue&)>& work) {
   cudaGraph_t graph;
   cudaGraphExec_t recording;
@@ -321,7 +322,7 @@ double time_of_graph(cudaStream_t stream, bool overlaps, const std::function<voi
   return us;
 }
 
-// Weights of no sense, for times: a block's scales are small numbers in every type.
+// Writes meaningless weights for timing: a block's scales are small numbers in every type.
 __global__ void fill_weights(std::uint32_t* words, std::size_t n) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
@@ -331,7 +332,7 @@ __global__ void fill_weights(std::uint32_t* words, std::size_t n) {
   }
 }
 
-// A step's buffers, and weights that are taken one after the other from a range larger than the caches.
+// The buffers of a step, and weights that are taken one after the other from a range larger than the caches.
 class Timed {
  public:
   static constexpr int kMostIn = 14336;
@@ -420,7 +421,7 @@ class Timed {
   std::size_t at_ = 0;
 };
 
-// All launches of a step of an 8B but attention, rotation and the residual's own (products add it).
+// Queues all launches of a step of an 8B model except attention, rotation and the residual's own (products add it).
 void queue_step(Timed& timed, simt::Queue& queue, WeightType type, WeightType value_type, int n_rows, bool has_logits) {
   for (int l = 0; l < 32; ++l) {
     timed.norm(queue, n_rows, 4096);
@@ -480,7 +481,7 @@ void time_all() {
       for (const int n_rows : {1, 2, 4, 8}) {
         std::size_t bytes = 0;
         for (const int n : shape.n_out) bytes += row_bytes(one.type, shape.n_in) * static_cast<std::size_t>(n);
-        // In a graph one after the other, each with weights of its own, beyond the caches together.
+        // The products run one after the other in a graph, each with its own weights, which together exceed the caches.
         const int n = static_cast<int>(std::clamp<std::size_t>((std::size_t{1} << 30) / bytes, 4, 48));
         const auto work = [&](simt::Queue& queue) {
           timed.rewind();

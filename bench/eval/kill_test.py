@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Kills an evaluation at random moments and compares what it ends with.
+"""Kills an evaluation at random moments and compares its final results with an undisturbed run's.
 
     python3 bench/eval/kill_test.py [--kills 20] [--seed 1] [--winnow build/bin/winnow] -- EVAL-ARGUMENTS
 
-Runs `winnow eval EVAL-ARGUMENTS` once undisturbed. Then, for every kill: begins it in a new folder, sends SIGKILL after a
-random part of the time that the undisturbed run took, runs it to its end, and compares every answer (without times) and
-the report's tables with the undisturbed run's. Exit code 1 if any differs.
+Runs `winnow eval EVAL-ARGUMENTS` once undisturbed. Then, for every kill, it starts it in a new folder, sends SIGKILL
+after a random part of the time of the undisturbed run, runs it to its end, and compares every answer (without times)
+and the report's tables with those of the undisturbed run. The exit code is 1 if any differs.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ TIMES = ("prefill_s", "evict_s", "decode_s")
 
 
 def table_of(folder):
-    """Every answer of a folder, in a fixed order, without what differs between any two runs."""
+    """Returns every answer of a folder, in a fixed order, without the fields that differ between any two runs."""
     lines = []
     for path in sorted(folder.glob("answers-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -46,7 +46,7 @@ def main():
         root = pathlib.Path(directory)
 
         def start(folder):
-            # Fixed bounds: the runs must not differ because something else took memory or time.
+            # The bounds are fixed, so that runs do not differ because other processes took memory or time.
             command = [options.winnow, "eval", *options.arguments, "--out", str(folder), "--kv-memory", "1GiB",
                        "--batch-tokens", "20000"]
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -3,7 +3,7 @@
 
     python3 bench/eval/score_table.py REPORT/results.csv
 
-A cell is: score [95 % interval], nats a token of the reference.
+A cell has the score, its 95 % interval, and the reference's negative log-likelihood in nats per token.
 """
 import csv
 import sys
@@ -14,7 +14,7 @@ with open(sys.argv[1], encoding="utf-8", newline="") as file:
         if row["by"] == "all" and row["measure"] == "score":
             table = tables.setdefault(f"{row['benchmark']}, question-{row['question']}", {})
             cell = f"{float(row['mean']):.0f} [{float(row['low']):.0f}, {float(row['high']):.0f}], {float(row['nll']):.2f}"
-            types = dict.fromkeys((row["key_type"], row["value_type"]))  # f16 is not said
+            types = dict.fromkeys((row["key_type"], row["value_type"]))  # f16 is left out
             name = " ".join([row["method"]] + (["/".join(types)] if types.keys() != {"f16"} else []))
             table.setdefault(name, {})[row["budget"]] = cell
 for title, table in tables.items():

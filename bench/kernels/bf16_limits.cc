@@ -13,13 +13,13 @@
 namespace winnow::bench {
 namespace {
 
-// Twelve independent chains hide the latency of a dot product. Returns the number of operations.
+// Runs twelve independent chains, which hide the latency of a dot product. Returns the number of operations.
 double multiply_registers(std::int64_t n) {
   const __m512 x = _mm512_set1_ps(1e-3F);
   const __m512bh pairs = _mm512_cvtne2ps_pbh(x, x);
   __m512 sums[12];
 #pragma GCC unroll 16
-  for (int c = 0; c < 12; ++c) sums[c] = _mm512_set1_ps(1e-3F * static_cast<float>(c));  // else they are all one
+  for (int c = 0; c < 12; ++c) sums[c] = _mm512_set1_ps(1e-3F * static_cast<float>(c));  // keeps chains distinct
   for (std::int64_t i = 0; i < n; ++i) {
 #pragma GCC unroll 16
     for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, pairs, pairs);
@@ -30,7 +30,8 @@ double multiply_registers(std::int64_t n) {
   return 2.0 * 32.0 * 12.0 * static_cast<double>(n);
 }
 
-// Four tiles of sums, as in a kernel's inner loop. The numbers are not zeros: tiles of zeros multiply faster.
+// Uses four tiles of sums, as a kernel's inner loop does. Returns the number of operations. The numbers are not zeros,
+// because tiles of zeros multiply faster.
 double multiply_tiles(std::int64_t n) {
   struct Config {
     std::uint8_t palette = 1, start_row = 0, reserved[14] = {};

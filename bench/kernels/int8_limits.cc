@@ -12,7 +12,8 @@
 namespace winnow::bench {
 namespace {
 
-// Twelve independent chains hide the latency of a dot product. Each returns the number of operations.
+// Each function runs twelve independent chains, which hide the latency of a dot product, and returns the number of
+// operations.
 #define WINNOW_MULTIPLY_REGISTERS(name, target_name, vector, set, dot, bytes)                 \
   __attribute__((target(target_name))) double name(std::int64_t n) {                          \
     const vector x = set(3);                                                                  \
@@ -26,7 +27,7 @@ namespace {
     return 2.0 * (bytes)*12.0 * static_cast<double>(n);                                       \
   }
 
-// What is multiplied must depend on what came before, or it would be multiplied once.
+// A factor must depend on the previous result; otherwise the compiler would multiply only once.
 #define WINNOW_MADDUBS(sum, a, b) _mm256_maddubs_epi16(a, sum)
 
 WINNOW_MULTIPLY_REGISTERS(multiply_avx512, "avx512f,avx512bw,avx512vnni", __m512i, _mm512_set1_epi8,

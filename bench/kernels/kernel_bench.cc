@@ -1,6 +1,6 @@
-// WINNOW_ISA forces an instruction set, as in the tool. Each row says what a kernel reaches (GFLOP/s of useful
-// multiply-adds, or GB/s of stored rows read) and which share that is of this machine's limit, measured at the start of
-// the same run.
+// Benchmarks of the kernels. WINNOW_ISA forces an instruction set, as in the tool. Each row reports a kernel's rate
+// (GFLOP/s of useful multiply-adds, or GB/s of stored rows read) and its share of this machine's limit, measured at the
+// start of the same run.
 #include <benchmark/benchmark.h>
 #include <hwy/aligned_allocator.h>
 #include <sys/mman.h>
@@ -32,12 +32,12 @@ namespace {
 using namespace winnow::kernels;
 
 constexpr int kPageEntries = 32;
-constexpr std::size_t kColdBytes = std::size_t{1} << 29;  // beyond what a last-level cache keeps of it
+constexpr std::size_t kColdBytes = std::size_t{1} << 29;  // more than a last-level cache holds
 
 struct Limits {
   double gflops;        // of float32
-  double bf16_gflops;   // of bfloat16, by the unit in use; 0: none
-  double int8_gops;     // of integers of 8 bits, by the instructions in use; 0: none
+  double bf16_gflops;   // of bfloat16 by the unit in use, 0 if there is none
+  double int8_gops;     // of 8-bit integers by the instructions in use, 0 if there are none
   double read_gbps[3];  // by number of threads
 } limits;
 
@@ -50,8 +50,8 @@ AttentionShape make_shape(int n_group, int head_dim, EntryType type) {
           .spec = {.scale = 0.1F}};
 }
 
-// Memory of its own from the system, in its small pages (4 KiB) or, if `huge`, its large ones where it has them: for
-// rows scattered over much memory that decides how often an address has to be looked up.
+// Memory mapped from the system in small pages (4 KiB) or, if `huge`, in large pages where the system has them. The
+// page size decides how often an address has to be looked up when rows are scattered over much memory.
 class SystemMemory {
  public:
   SystemMemory(std::size_t bytes, bool huge) : bytes_(bytes) {
@@ -74,7 +74,7 @@ class SystemMemory {
   std::byte* data_;
 };
 
-// Heads in pages that lie in memory in random order, as after a while of eviction.
+// KV heads in pages that lie in memory in random order, as they do after eviction has run for a while.
 struct PagedHeads {
   PagedHeads(const AttentionShape& shape, int n_heads, int n_entries, bool huge = false) {
     const std::size_t row = row_bytes(shape.key_type, shape.key_dim);
@@ -85,7 +85,8 @@ struct PagedHeads {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> numbers(static_cast<std::size_t>(shape.key_dim));
-    // Few rows of their own, again and again: coding every one takes longer than the benchmark.
+    // Only the first rows are encoded and the others copy them, since encoding every row would take longer than the
+    // benchmark.
     constexpr std::size_t kOwnRows = 509;
     for (std::size_t i = 0; i < n_pages * page / row; ++i) {
       std::byte* to = memory->get() + i * row;
@@ -127,14 +128,14 @@ std::vector<float> random_numbers(std::size_t n) {
   return numbers;
 }
 
-// `peak`: the limit that `share` is of
+// Counts the rate and its share of `peak`.
 void count_flops(benchmark::State& state, double flops_per_iteration, double peak = limits.gflops) {
   const auto n = static_cast<double>(state.iterations());
   state.counters["GFLOP/s"] = benchmark::Counter(flops_per_iteration * n / 1e9, benchmark::Counter::kIsRate);
   state.counters["share"] = benchmark::Counter(flops_per_iteration * n / 1e9 / peak, benchmark::Counter::kIsRate);
 }
 
-// One block of rows at the end of a prompt of n_entries.
+// Measures one block of rows at the end of a prompt of n_entries.
 void causal(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type) {
   const AttentionShape shape = make_shape(n_group, head_dim, type);
   const PagedHeads heads(shape, 1, n_entries);
@@ -153,7 +154,7 @@ void causal(benchmark::State& state, int n_group, int head_dim, int n_entries, E
               prefers_bf16_attention(shape) ? limits.bf16_gflops : limits.gflops);
 }
 
-// Decoding over many heads in turn, each read from memory.
+// Measures decoding over many heads in turn, each read from memory.
 void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type, int n_threads,
             std::size_t bytes, bool huge) {
   const AttentionShape shape = make_shape(n_group, head_dim, type);
@@ -202,7 +203,7 @@ void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int 
   count_flops(state, 2.0 * 2.0 * n_rows * n_entries * n_group * head_dim);  // the scores, in each of the two passes
 }
 
-// One block of rows at the end of a prompt of n_entries, as H2O (sums) and KVzip (maxima) fold it.
+// Measures a fold of one block of rows at the end of a prompt of n_entries, as H2O (sums) and KVzip (maxima) use it.
 void fold(benchmark::State& state, ColumnFold fold, int n_group, int head_dim, int n_entries, EntryType type) {
   constexpr int kRows = 256;
   const AttentionShape shape = make_shape(n_group, head_dim, type);
@@ -233,17 +234,17 @@ void moments(benchmark::State& state, int head_dim, int n_rows) {
   count_flops(state, 2.0 * n_rows * head_dim * head_dim);
 }
 
-// Weights of one format with n_rows rows, by operations with many rows, else by bytes of weights; cold ones, or in the
-// second-level cache.
+// Measures products with weights of one format: with more than 16 rows by operations, otherwise by bytes of weights.
+// The weights are cold or lie in the second-level cache.
 void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, bool cold,
              WeightLayout layout, int n_threads) {
   if (!has_quantised_products()) return state.SkipWithError("not on this instruction set");
   const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
   const std::size_t bytes = n_rows > 16 ? std::size_t{1} << 22 : kColdBytes / 4;
-  constexpr std::int64_t kGrain = 32;  // weight rows that threads take
+  constexpr std::int64_t kGrain = 32;  // weight rows that a thread takes at a time
   const auto n_out = static_cast<std::int64_t>((cold ? bytes : std::size_t{1} << 19) / row) / kGrain * kGrain;
   const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
-  std::fill_n(weights.get(), weights.size(), std::byte{0x3C});  // scales that are no subnormal numbers
+  std::fill_n(weights.get(), weights.size(), std::byte{0x3C});  // makes scales that are no subnormal numbers
   const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
   quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
@@ -282,7 +283,7 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
   state.counters["share"] = benchmark::Counter(share, benchmark::Counter::kIsRate);
 }
 
-// In double precision, whose limit is half of float32's.
+// Measures expected scores, which are in double precision, whose limit is half of float32's.
 void expected(benchmark::State& state, int n_group, int head_dim, int n_entries) {
   const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
   const PagedHeads heads(shape, 1, n_entries);
@@ -293,7 +294,7 @@ void expected(benchmark::State& state, int n_group, int head_dim, int n_entries)
     expected_scores(shape, heads.entries[0], n_entries, mean, covariance, out);
     benchmark::DoNotOptimize(out.data());
   }
-  count_flops(state, 1.0 * n_entries * head_dim * head_dim * n_group, limits.gflops / 2);  // a triangle
+  count_flops(state, 1.0 * n_entries * head_dim * head_dim * n_group, limits.gflops / 2);  // of one triangle only
 }
 
 void projected(benchmark::State& state, int n_group, int head_dim, int n_embd, int n_entries) {

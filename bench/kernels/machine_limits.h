@@ -1,4 +1,4 @@
-// What this machine can do at best, measured.
+// The measured limits of this machine.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,22 @@
 
 namespace winnow::bench {
 
-// Of the calling program, all threads: what it computes is measured by this, since others may use the processor too.
+// Returns the processor time of the calling program, over all threads. The peak rates are measured by it, since other
+// programs may use the processor too.
 double cpu_seconds();
 
-// float32 multiply-adds in registers on one thread, two operations each, on the instruction set in use.
+// Returns the rate of float32 multiply-adds in registers on one thread, two operations each, in the instruction set in
+// use.
 double peak_gflops();
 
-// Products of bfloat16 in registers or tiles on one thread, two operations each; 0 without a unit for them.
+// Returns the rate of bfloat16 products in registers or tiles on one thread, two operations each, or 0 without a unit.
 double peak_bf16_gflops(kernels::Bf16Unit unit);
 
-// Dot products of 8-bit integers in registers on one thread, two operations each; 0 without instructions for them.
+// Returns the rate of dot products of 8-bit integers in registers on one thread, two operations each, or 0 without
+// instructions for them.
 double peak_int8_gops(kernels::Int8Unit unit);
 
-// Reading memory that is in no cache, in 10^9 bytes per second, all threads together.
+// Returns the rate of reading memory that is in no cache, in 10^9 bytes per second, all threads together.
 double read_gbytes_per_second(std::span<const std::byte> memory, int n_threads);
 
 }  // namespace winnow::bench

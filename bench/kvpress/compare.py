@@ -7,16 +7,16 @@
 
 (torch brings some GB of CUDA's libraries; no GPU is used.) The model's tensors are dequantised once, to a GGUF file
 (540 MB for the default model, in a temporary folder) and to a transformers model. The prompt is the beginning of a
-text, cut where it has the wanted number of tokens; libllama's tokenizer in the repository's .venv gives kvpress the
-ids that winnow computes from the same text. What kvpress keeps is observed from outside: the rows of the pruned
-keys are looked up among the whole keys, or read off the mask that it lays over them. What winnow keeps is what
-`winnow run --kv-positions` writes.
+text, cut after the given number of tokens; libllama's tokenizer in the repository's .venv gives kvpress the ids that
+winnow computes from the same text. The tokens that kvpress keeps are found from outside: the rows of the pruned keys
+are looked up among all keys, or read from the mask that kvpress applies to them. The tokens that winnow keeps are those
+that `winnow run --kv-positions` writes.
 
-A row of the table is a press and the option line that chooses the same tokens, worked out below from the press's
-settings. Per layer and KV head, agreement is the number of tokens that both keep over the larger of the two numbers
-kept. A difference is a tie where kvpress's own scores of the tokens in question are nearer than --tie (relative):
-two programs in float32 round differently. The exit code is 1 if anything but ties differs. A row in brackets has no
-option line that chooses the same tokens; it shows how near one comes and is not judged. --options tries another
+A row of the table is a press and the option line that chooses the same tokens, derived below from the press's settings.
+Per layer and KV head, agreement is the number of tokens that both keep over the larger of the two numbers kept. A
+difference is a tie if kvpress's own scores of the tokens in question are nearer than --tie (relative), since two
+programs in float32 round differently. The exit code is 1 if there is a difference that is not a tie. A row in brackets
+has no option line that chooses the same tokens; it shows how near one comes and is not judged. --options tries another
 line, for instance
 
     compare.py --only SnapKV --options snapkv      winnow's own defaults: another window, another pooling
@@ -49,14 +49,14 @@ LEAST_AGREEMENT = 0.995
 class Case:
     name: str
     press: object
-    options: str  # winnow's
+    options: str  # winnow's option line
     budget: int  # tokens per head
-    flat: bool = False  # heads of a layer share its budget: scores are compared across heads
-    judged: bool = True  # False: no option line chooses the same tokens, this is the nearest
+    flat: bool = False  # the heads of a layer share its budget, so scores are compared across heads
+    judged: bool = True  # False: no option line chooses the same tokens, and this is the nearest one
 
 
 def share(part, whole):
-    """The shortest decimal fraction for which floor(fraction * whole) is `part`."""
+    """Returns the shortest decimal fraction for which floor(fraction * whole) is `part`."""
     for digits in range(1, 17):
         fraction = math.ceil(part / whole * 10**digits) / 10**digits
         if math.floor(fraction * whole) == part:
@@ -65,8 +65,8 @@ def share(part, whole):
 
 
 def cases(n_tokens, n_layer):
-    # About 29 % of the tokens, such that the layers of the pyramid differ by whole tokens: kvpress rounds each layer to
-    # whole tokens and lets the sum drift, winnow rounds to entries and keeps the sum.
+    # About 29 % of the tokens are kept, so that the layers of the pyramid differ by whole tokens. kvpress rounds each
+    # layer to whole tokens and lets the sum drift; winnow rounds to entries and keeps the sum.
     beta = 5
     unit = beta * (n_layer - 1)
     budget = unit * round(0.29 * n_tokens / unit)
@@ -82,7 +82,8 @@ def cases(n_tokens, n_layer):
     def snap():
         return kvpress.SnapKVPress(compression_ratio=ratio, window_size=w, kernel_size=5)
 
-    # PyramidKVPress counts the window into what shrinks from layer to layer: its last layer keeps budget / beta in all.
+    # PyramidKVPress shrinks budgets including the window from layer to layer; its last layer keeps budget / beta in
+    # all.
     if budget / beta < w:
         raise SystemExit("error: PyramidKVPress turns into SnapKVPress at so small a budget: choose a larger -n")
     pyramid_beta = prefix / (budget / beta - w)
@@ -103,7 +104,7 @@ def cases(n_tokens, n_layer):
         Case("Ada-SnapKV", kvpress.AdaKVPress(snap(), alpha_safeguard=0.2),
              f"ada-snapkv:{snapkv},safeguard=minimum,alpha={share(minimum, prefix)}", budget, flat=True),
         Case("CriticalKV", kvpress.CriticalKVPress(snap()), f"critical-snapkv:{snapkv},{critical}", budget),
-        # With heads of different size the window makes up a different part of each head's first stage.
+        # With heads of different size the window is a different part of each head's first stage.
         Case("CriticalAdaKV", kvpress.CriticalAdaKVPress(snap(), alpha_safeguard=0.2),
              f"critical-ada-snapkv:{snapkv},safeguard=minimum,alpha={share(minimum, prefix)},{critical}", budget,
              flat=True, judged=False),
@@ -111,7 +112,7 @@ def cases(n_tokens, n_layer):
 
 
 def tokenize(python, model, text):
-    """The ids of `text` by libllama, as winnow asks for them."""
+    """Returns libllama's ids of each `text`, computed as for winnow."""
     code = ("import json,sys,llama_cpp;"
             "m=llama_cpp.Llama(sys.argv[1],vocab_only=True,verbose=False);"
             "t=json.load(sys.stdin);"
@@ -124,7 +125,7 @@ def tokenize(python, model, text):
 
 
 def cut_prompt(python, model, text, n_tokens):
-    """The longest beginning of the text with n_tokens tokens, and its ids."""
+    """Returns the longest beginning of the text with n_tokens tokens, and its ids."""
     whole = tokenize(python, model, [text])[0]
     if len(whole) < n_tokens:
         raise SystemExit(f"error: the text has {len(whole)} tokens, fewer than {n_tokens}")
@@ -137,8 +138,8 @@ def cut_prompt(python, model, text, n_tokens):
 
 
 class Observer:
-    """Runs a press; afterwards kept[layer][head] is a set of tokens, scores[layer] a list of [n_kv_head][n] tensors:
-    those of the press, and first those of the press that it wraps."""
+    """Runs a press. Afterwards kept[layer][head] is a set of tokens and scores[layer] a list of [n_kv_head][n] tensors:
+    those of the press that it wraps, if any, then its own."""
 
     def __init__(self, model, press):
         self.model, self.press = model, press
@@ -201,7 +202,7 @@ def winnow_kept(arguments, model, prompt, case, folder):
 
 
 def gap(scores, ours, theirs):
-    """The relative difference of scores over which two choices disagree; of several rankings the smaller."""
+    """Returns the relative difference of scores over which two choices disagree, the smallest over several rankings."""
     def spread(of):
         kept, dropped = [of[h][i] for h, i in theirs], [of[h][i] for h, i in ours]
         if not kept or not dropped:
@@ -218,13 +219,13 @@ def compare(case, observer, winnow, n_tokens, tie):
         ours = [{i for i in head if i < n_tokens} for head in ours]
         only_ours = [[(h, i) for i in a - b] for h, (a, b) in enumerate(zip(ours, theirs))]
         only_theirs = [[(h, i) for i in b - a] for h, (a, b) in enumerate(zip(ours, theirs))]
-        if case.flat:  # one ranking of the whole layer
+        if case.flat:  # one ranking for the whole layer
             only_ours, only_theirs = [sum(only_ours, [])] * len(ours), [sum(only_theirs, [])] * len(theirs)
         for head, (a, b) in enumerate(zip(ours, theirs)):
             agreements.append(len(a & b) / max(len(a), len(b)))
             if a == b:
                 continue
-            differing += len(b - a)  # the totals are equal: so many are exchanged
+            differing += len(b - a)  # the totals are equal, so this many are exchanged
             gaps.append(gap(observer.scores[layer], only_ours[head], only_theirs[head]))
             not_ties += gaps[-1] > tie
     kept = sum(len(head) for layer in observer.kept for head in layer)

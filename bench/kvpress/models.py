@@ -1,4 +1,4 @@
-"""One set of float32 weights for both sides: a GGUF file's tensors, dequantised, as a file that winnow reads and as a
+"""One set of float32 weights for both sides: the dequantised tensors of a GGUF file, as a file for winnow and as a
 transformers model."""
 import gguf
 import torch
@@ -23,13 +23,13 @@ GLOBAL_NAMES = {
 
 
 def read(path):
-    """(the reader, {name: float32 array in row-major order})"""
+    """Returns (the reader, {name: float32 array in row-major order})."""
     reader = gguf.GGUFReader(path)
     return reader, {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype("float32") for t in reader.tensors}
 
 
 def write_f32(reader, tensors, path):
-    """The same model with float32 tensors."""
+    """Writes the same model with float32 tensors."""
     architecture = reader.get_field("general.architecture").contents()
     writer = gguf.GGUFWriter(path, architecture)
     for field in reader.fields.values():
@@ -46,7 +46,8 @@ def write_f32(reader, tensors, path):
 
 
 def unpermute(weight, n_head):
-    """llama.cpp's converter interleaves the halves of each head's rows of Q and K; transformers rotates halves."""
+    """Undoes llama.cpp's converter, which interleaves the halves of each head's rows of Q and K; transformers rotates
+    halves."""
     rows, columns = weight.shape
     return weight.reshape(n_head, rows // n_head // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 

@@ -1,5 +1,5 @@
-// winnow_make_model: a GGUF file of random weights, of any shape and context. Speed and memory depend on shapes alone,
-// so such a model stands for a large one that nobody need download. Its text is noise.
+// winnow_make_model writes a GGUF file of random weights, of any shape and context. Speed and memory depend on shapes
+// alone, so such a model stands for a large one that need not be downloaded. Its text is noise.
 #include <ggml.h>
 
 #include <CLI/CLI.hpp>
@@ -22,8 +22,8 @@ int weight_type(const std::string& name) {
   throw CLI::ValidationError("--type", "there is no weight type '" + name + "': take f32, bf16, q8_0, q4_0 or q4_1");
 }
 
-// The last layers, at most half of them, attend to what the two before them have stored: one with a window, then one
-// without.
+// Lets the last layers, at most half of them, attend to the entries that the two layers before them store. Of these
+// two, the first has a sliding window and the second has none.
 void share_layers(winnow::test::TinyModelOptions& options) {
   for (auto first = static_cast<std::size_t>(std::max(2, options.n_layer / 2)); first < options.layers.size();
        ++first) {
@@ -33,7 +33,7 @@ void share_layers(winnow::test::TinyModelOptions& options) {
   }
 }
 
-// What the architecture has besides the dimensions: the constants that the tests' models have.
+// Sets the options of the architecture besides the dimensions, with the constants of the tests' model.
 void take_architecture(const std::string& name, winnow::test::TinyModelOptions& options) {
   if (std::none_of(winnow::architectures().begin(), winnow::architectures().end(),
                    [&](const winnow::Architecture* architecture) { return architecture->name == name; })) {
@@ -44,11 +44,11 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
   options.constants = tiny.constants;
   options.rope_scaling = tiny.rope_scaling;
   options.rope_original_context = options.n_ctx;
-  // Layers of several kinds come in the order that the tests' model has.
+  // Layers of several kinds come in the same order as in the tests' model.
   const bool has_sliding_sizes = winnow::test::tiny_architecture(name).has_sliding_sizes;
   for (int l = 0; l < options.n_layer && !tiny.layers.empty(); ++l) {
     const winnow::test::TinyLayer& kind = tiny.layers[static_cast<std::size_t>(l) % tiny.layers.size()];
-    const int head_dim = has_sliding_sizes && !kind.slides ? 2 * options.head_dim : options.head_dim;  // as Gemma 4's
+    const int head_dim = has_sliding_sizes && !kind.slides ? 2 * options.head_dim : options.head_dim;  // as in Gemma 4
     options.layers.push_back({.n_head = options.n_head,
                               .n_kv_head = kind.n_kv_head > 0 ? options.n_kv_head : 0,
                               .key_dim = head_dim,
@@ -60,7 +60,7 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
   options.has_rope_freqs = has_sliding_sizes;
   if (tiny.per_layer_embedding_dim > 0) options.per_layer_embedding_dim = 256;
   if (tiny.n_shared_layers > 0) share_layers(options);
-  if (tiny.latent_rank > 0) {  // as DeepSeek-V2-Lite's
+  if (tiny.latent_rank > 0) {  // as in DeepSeek-V2-Lite
     options.latent_rank = 512;
     options.expert_gating = tiny.expert_gating;
     options.n_dense_lead = tiny.n_dense_lead;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a long prompt costs an answer that is under way: the gaps between its tokens while the prompt is read.
+"""Measures how a long prompt delays an answer in progress: the gaps between its tokens while the prompt is read.
 
 usage: gaps.py WINNOW -m MODEL [--tokens 32768] [--method snapkv --budget 20%] [--saved] [-- FLAGS OF THE SERVER]
 
-One client streams an answer; after a while another sends a prompt of --tokens tokens. Prints the gaps before it came and
-while it was read. --saved: the prompt is a context that another server has saved in a common folder (with --method full
-its whole cache), and is loaded from there; and after it one that is saved.
+One client streams an answer; after a while another sends a prompt of --tokens tokens. Prints the gaps before the prompt
+arrived and while it was read. With --saved the prompt is a context that another server has saved in a common folder
+(with --method full its whole cache) and that is loaded from there; another context is then read and saved.
 """
 import argparse
 import http.client
@@ -23,7 +23,7 @@ NOVEL = pathlib.Path(__file__).parents[2] / "tests/data/hound-of-the-baskerville
 
 
 def stream(port, stamps, wants_more):
-    """Notes when each piece of an answer comes, for as long as it is wanted."""
+    """Records when each piece of an answer arrives, while more are wanted."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=900)
     connection.request("POST", "/v1/completions", json.dumps({
         "prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True, "temperature": 0, "stream": True,
@@ -43,7 +43,7 @@ def row(name, gaps):
 
 
 class Stream:
-    """An answer under way, whose gaps are measured between two moments."""
+    """An answer in progress, whose gaps are measured between two moments."""
 
     def __init__(self, port):
         self.stamps, self.is_over = [], threading.Event()
@@ -67,7 +67,7 @@ def ask(server, prompt, kv):
 
 
 def measure_read(server, n_tokens, kv):
-    """[(name, gaps in seconds, seconds)]"""
+    """Returns [(name, gaps in seconds, seconds)] for a prompt that is read."""
     random_ = random.Random(1)
     prompt = [random_.randrange(100, 10000) for _ in range(n_tokens)]
     answer = Stream(server.port)
@@ -88,7 +88,7 @@ def wait_for_files(folder, n):
 
 
 def measure_saved(tool, flags, server, n_tokens, kv, folder):
-    """Likewise."""
+    """Returns [(name, gaps in seconds, seconds)] for a context that is loaded and one that is saved."""
     text = server.beginning_of(NOVEL, n_tokens)
     contexts = [f"Copy {i}. " + text for i in range(2)]
     other = Server(tool, *flags)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""kill -9 while contexts are saved: the restarted server has every context completely or not at all.
+"""Kills servers with SIGKILL while contexts are saved: a restarted server has every context completely or not at all.
 
 usage: kill_saves.py WINNOW -m MODEL [--rounds 50] [--seed 1]
 
-Every round asks two servers with one folder about new documents (some of them both), kills one or both at a random moment
-within their saves, starts those again, and compares the answers from restored contexts with those from before. Exits with 1 where one differs or a warning
-tells of a damaged file.
+Every round asks two servers with one folder about new documents (some of them both), kills one or both at a random
+moment during their saves, restarts those, and compares the answers from restored contexts with those from before. Exits
+with 1 if one differs or if a warning reports a damaged file.
 """
 import argparse
 import http.client
@@ -59,12 +59,12 @@ def main():
                         said[document] = ask(server, document)[0]
                 except (OSError, http.client.HTTPException):
                     pass  # the server is gone
-            # The middle one is read, and saved, by both.
+            # Both servers read and save the middle document.
             threads = [threading.Thread(target=work, args=(servers[0], documents[:2])),
                        threading.Thread(target=work, args=(servers[1], documents[1:]))]
             for thread in threads:
                 thread.start()
-            # The saves come when a server has nothing else to do: right after the answers.
+            # A server saves when it is otherwise idle, right after the answers.
             while any(thread.is_alive() for thread in threads) and not said:
                 time.sleep(0.001)
             time.sleep(random_.random() * 0.6)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What a saved context saves: the time to the first token where a document is read, and where another server restores it.
+"""Compares the times to the first token when a document is read and when another server restores it from a saved
+context.
 
 usage: restore.py WINNOW -m MODEL [-f FILE] [--tokens 4000] [--rounds 3] [-- FLAGS OF THE SERVERS]
 
-Two servers share a folder. The first reads a document (as kv.context), the second, which has never seen it, is asked about the
-same document: with the full cache, and with 5 % of its bytes.
+Two servers share a folder. The first reads a document (as kv.context); the second, which has never seen it, is asked
+about the same document. Both the full cache and 5 % of its bytes are measured.
 """
 import argparse
 import os
@@ -27,7 +28,7 @@ def ask(server, document, kv):
 
 
 def saved_bytes(folder, n_files):
-    """Of the file that was written last, once there are so many."""
+    """Waits for n_files files and returns the size of the newest."""
     for _ in range(3000):
         files = sorted(pathlib.Path(folder).glob("*.context"), key=os.path.getmtime)
         if len(files) >= n_files:
@@ -55,7 +56,7 @@ def main():
         for name, kv in WAYS:
             rows = []
             for round_ in range(arguments.rounds):
-                document = f"Copy {round_}. " + text  # nobody has seen it
+                document = f"Copy {round_}. " + text  # new to every cache
                 read = ask(first, document, kv)
                 n_files += 1
                 file_bytes = saved_bytes(folder, n_files)

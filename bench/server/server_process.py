@@ -1,4 +1,4 @@
-"""A `winnow serve` for the scripts beside this file: starts it, waits for it, talks to it with the standard library."""
+"""A `winnow serve` process for the scripts in this folder, with requests by the standard library."""
 import http.client
 import json
 import os
@@ -12,14 +12,14 @@ import urllib.parse
 
 
 class Answer(typing.NamedTuple):
-    first_s: float  # to the first token
+    first_s: float  # time to the first token
     all_s: float
     text: str
     usage: dict
 
 
 def stream_chat(url, body):
-    """An answer of any OpenAI-compatible server to a chat, streamed."""
+    """Returns the answer of any OpenAI-compatible server to a chat, which is streamed."""
     address = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname, address.port, timeout=900)
     body = {**body, "stream": True, "stream_options": {"include_usage": True}}
@@ -67,7 +67,7 @@ class Server:
         self._ready.set()
 
     def request(self, method, path, body=None, timeout=600):
-        """(status, JSON or text)"""
+        """Returns (status, JSON or text)."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
@@ -87,7 +87,7 @@ class Server:
         return self.request("POST", path, body)
 
     def beginning_of(self, path, n_tokens):
-        """The first n_tokens tokens of a text file, which is repeated as often as it takes."""
+        """Returns the first n_tokens tokens of a text file, repeated as often as needed, as text."""
         tokens = self.post("/tokenize", {"content": pathlib.Path(path).read_text()})[1]["tokens"]
         while len(tokens) < n_tokens:
             tokens += tokens

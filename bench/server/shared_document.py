@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Clients that ask about one shared document: tokens a second of all of them together, and the time to the first token of
-a first and of a second question.
+"""Measures clients that ask about one shared document: the tokens per second of all together, and the time to the first
+token of a first and of a second question.
 
 usage: shared_document.py WINNOW -m MODEL [-f FILE] [--tokens 4096] [--clients 8] [--answer 64] [--rounds 3]
                           [--server NAME=URL ...]
 
-Compares the full cache with a budget of 10 % in one run, the two in turn, and any other OpenAI-compatible servers that are
-already running (--server llama=http://127.0.0.1:8081): those get the document at the beginning of the message.
+Compares the full cache with a budget of 10 % in one run, alternating, and any other OpenAI-compatible servers that are
+already running (--server llama=http://127.0.0.1:8081), which get the document at the beginning of the message.
 """
 import argparse
 import pathlib
@@ -21,7 +21,7 @@ QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weath
 
 
 def ask(url, question, document, n_tokens, kv):
-    """(seconds to the first token, seconds of all, tokens)"""
+    """Returns (seconds to the first token, seconds in all, tokens)."""
     body = {"messages": [{"role": "user", "content": question}], "max_tokens": n_tokens, "temperature": 0,
             "ignore_eos": True}
     if kv:
@@ -33,7 +33,7 @@ def ask(url, question, document, n_tokens, kv):
 
 
 def measure(url, document, arguments, kv, round_):
-    document = f"Copy {round_}. " + document  # nobody has it in a cache yet
+    document = f"Copy {round_}. " + document  # not in any cache yet
     cold = ask(url, QUESTIONS[0], document, 1, kv)[0]
     warm = statistics.median(ask(url, question, document, 1, kv)[0] for question in QUESTIONS[1:4])
     results = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The first layers of a GGUF model as a model of its own: it talks nonsense, quickly, with the real tokenizer.
+"""Writes the first layers of a GGUF model as a model of its own, which talks nonsense quickly with the real tokenizer.
 
 usage: short_model.py MODEL OUT [--layers 1]
 
-For runs of thousands of requests that are about the server and not about the model.
+It is meant for runs of thousands of requests that test the server and not the model.
 """
 import argparse
 import re
@@ -62,7 +62,7 @@ def main():
             values.append(reader.data[begin:at] + struct.pack("<" + SCALARS[type_], arguments.layers))
         else:
             values.append(reader.data[begin:reader.at])
-    tensors = []  # name, shape and type as they are, offset
+    tensors = []  # name, shape and type as in the file, offset
     for _ in range(n_tensors):
         begin = reader.at
         name = reader.string().decode()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Thousands of mixed requests against `winnow serve`: no leak, every page returned, no 5xx but 503.
+"""Sends thousands of mixed requests to `winnow serve`: no leaks, every page returned, no 5xx except 503.
 
 usage: soak.py WINNOW -m MODEL [--requests 2000] [--clients 8] [--seed 1] [-- FLAGS OF THE SERVER]
 
-Sizes, policies, contexts, chats that grow, tools, embeddings, the routes of Anthropic, ollama, llama-server and OpenAI's
-responses, cancellations, broken bodies and slow readers are drawn from the seed. After each tenth of the
-requests it waits until all pages are returned and prints the resident memory beside them, which must not grow from 1,000
-requests on. Exits with 1 where something did not hold.
+Sizes, policies, contexts, growing chats, tools, embeddings, the routes of Anthropic, ollama, llama-server and OpenAI's
+responses, cancellations, broken bodies and slow readers are drawn from the seed. After each tenth of the requests it
+waits until all pages are returned and prints the resident memory without them, which must not grow from 1,000 requests
+on. Exits with 1 if a check failed.
 """
 import argparse
 import collections
@@ -36,7 +36,7 @@ def tool(name, **properties):
 
 TOOLS = [tool("weather", city={"enum": ["Oslo", "Rome"]}), tool("dice", sides={"type": "integer", "minimum": 2, "maximum": 20})]
 FUNCTIONS = [{"type": "function", "function": function} for function in TOOLS]
-# A template that knows tools, whatever the model's own does: --chat-template-file of the server.
+# A template with tools, whatever the model's own has; given as the server's --chat-template-file.
 TEMPLATE = """{%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}Call one as <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
@@ -49,7 +49,7 @@ TEMPLATE = """{%- if tools %}<|im_start|>system
 
 
 def other_request(random_, contexts):
-    """(path, body) beside plain chats."""
+    """Returns the (path, body) of a request other than a plain chat."""
     user = [{"role": "user", "content": text(random_, random_.randint(1, 60))}]
     draw = random_.randrange(8)
     if draw == 0:
@@ -69,7 +69,7 @@ def other_request(random_, contexts):
     if draw == 4:
         return "/completion", {"prompt": text(random_, random_.randint(1, 200)), "n_predict": 20, "n_probs": 3}
     if draw == 5:
-        # A beginning that others have, and a turn or two behind it.
+        # A beginning that other requests share, followed by a few turns.
         system = [{"role": "system", "content": contexts[random_.randrange(2)]}]
         turns = [{"role": role, "content": text(random_, 5)} for role in ["user", "assistant"] * random_.randint(0, 3)]
         return "/v1/chat/completions", {"messages": system + turns + user, "max_tokens": 12}
@@ -99,7 +99,7 @@ def body_of(random_, contexts):
 
 
 def raw_request(server, payload, after):
-    """Sends bytes, lets `after` do something with the socket, returns the first line of the answer."""
+    """Sends bytes and returns the result of `after`, which is called with the socket."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(payload)
         return after(connection)
@@ -127,7 +127,7 @@ def slow_status(connection):
 
 
 def one_request(server, random_, contexts):
-    """(kind, status); status 0 where the client left."""
+    """Returns (kind, status); the status is 0 if the client left."""
     if random_.random() < 0.4:
         path, body = other_request(random_, contexts)
         draw = random_.random()
@@ -160,17 +160,17 @@ def one_request(server, random_, contexts):
 
 
 def heap_bytes(server, kind):
-    """Of the allocator: "used" or "free"."""
+    """Returns the allocator's bytes that are "used" or "free"."""
     return int(float(re.search(f'winnow_heap_bytes{{kind="{kind}"}} (\\S+)', server.get("/metrics"))[1]))
 
 
 def idle_memory(server, seconds=30):
-    """(resident bytes without KV pages, what is wrong or None) once nothing is under way."""
+    """Returns (resident bytes without KV pages, an error or None) once no request is in progress."""
     deadline = time.time() + seconds
     while time.time() < deadline:
         kv = server.get("/v1/kv")
         if kv["bytes_in_use"] == kv["bytes_contexts"] and not kv["requests"]:
-            time.sleep(2)  # the last connections end, and what is free is given back
+            time.sleep(2)  # the last connections end, and free memory is given back
             return server.rss_bytes() - server.get("/v1/kv")["bytes_resident"], None
         time.sleep(0.1)
     return server.rss_bytes() - kv["bytes_resident"], (
@@ -233,7 +233,7 @@ def main():
               f"{heap_bytes(server, 'free') / 2**20:6.1f} free, {len(server.get('/v1/kv')['contexts'])} contexts", flush=True)
     for (kind, status), n in sorted(outcomes.items()):
         print(f"{kind:24} {status or '-':>4} {n:6}")
-    # After a third of it everything has been used once.
+    # After a third of the requests everything has been used once.
     grown = max(rows[7:]) - max(rows[1:4])
     print(f"the highest of the last three tenths is {grown / 2**20:+.1f} MiB above that of the second to fourth")
     if grown > MOST_GROWTH and arguments.requests >= 1000:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A chat that grows: the time to the first token at each turn, and how much of the prompt was read again.
+"""Measures a growing chat: the time to the first token at each turn, and how much of the prompt was read again.
 
 usage: turns.py WINNOW -m MODEL [-t THREADS] [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--without-exact]
                 [--server NAME=URL ...]
 
-The system message has --system tokens of FILE. In one run: the full cache, a cut one that goes on (kv.reuse continue), a cut
-one that is compressed as if read at once (exact), and any other OpenAI-compatible servers that are already running.
+The system message has --system tokens of FILE. One run measures the full cache, an evicted one that continues (kv.reuse
+continue), an evicted one that is compressed as if read at once (exact), and any other OpenAI-compatible servers that
+are already running.
 """
 import argparse
 import os
@@ -18,8 +19,8 @@ QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weath
 
 
 def converse(url, system, arguments, kv, round_):
-    """[turns] (seconds to the first token, tokens of the prompt, of these cached)"""
-    # Of another run, too: a server that was running may know its chats.
+    """Returns for each turn (seconds to the first token, tokens of the prompt, cached ones among them)."""
+    # The process id makes chats differ between runs, since a running server may know those of an earlier run.
     messages = [{"role": "system", "content": f"Copy {os.getpid()}-{round_}. " + system}]
     turns = []
     for turn in range(arguments.turns):

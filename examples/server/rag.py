@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Questions about texts, with LangChain: a passage is read and compressed once, and answers from its cache ever after.
+"""Answers questions about texts with LangChain: a passage is read and compressed once, and later answers use its cache.
 
 usage: rag.py [--url http://localhost:8080/v1] [--key KEY] [--words 300] [--budget 10%bytes] TEXT... -q QUESTION [-q QUESTION]
 
 Before it: winnow serve -m models/SmolLM2-135M-Instruct-Q4_1.gguf --cache-dir contexts; pip install langchain-openai
 
-A question goes to the passage whose embedding is nearest to its own. The passage travels as kv.context, the same text every
-time: the server finds its compressed cache in memory or in --cache-dir, whoever has asked before, and reads the question alone.
+A question goes to the passage whose embedding is nearest to its own. The passage is sent as kv.context, with the same
+text every time, so the server finds its compressed cache in memory or in --cache-dir, whoever asked before, and reads
+only the question.
 """
 import argparse
 import hashlib
@@ -16,7 +17,7 @@ import langchain_openai
 
 
 def passages_of(text, n_words):
-    """Paragraphs, put together up to so many words; longer ones are cut."""
+    """Joins paragraphs into passages of at most n_words words; longer paragraphs are cut."""
     passages, words = [], []
     for paragraph in text.split("\n\n"):
         for word in [*paragraph.split(), "\n\n"]:
@@ -28,13 +29,13 @@ def passages_of(text, n_words):
 
 
 def nearest(index, vector):
-    """The passage with the largest cosine: vectors have the length 1."""
+    """Returns the passage with the largest cosine, which is the dot product because vectors have length 1."""
     return max(index, key=lambda entry: sum(a * b for a, b in zip(entry[1], vector)))[0]
 
 
 def ask(chat, passage, question, budget):
     kv = {"context": passage, "evict": "auto", "budget": budget}
-    # Behind a proxy (examples/replicas) the header leads to the server that has the passage.
+    # With a proxy (examples/replicas) the header leads to the server that has the passage.
     name = hashlib.sha256(passage.encode()).hexdigest()
     return chat.bind(extra_body={"kv": kv}, extra_headers={"X-Winnow-Context": name}).invoke(question)
 
@@ -49,7 +50,7 @@ def main():
     parser.add_argument("--budget", default="10%bytes")
     arguments = parser.parse_args()
 
-    # Texts and not another model's tokens: the server has its own tokenizer.
+    # Sends texts and not another model's tokens, because the server has its own tokenizer.
     embeddings = langchain_openai.OpenAIEmbeddings(base_url=arguments.url, api_key=arguments.key, model="any",
                                                    check_embedding_ctx_length=False)
     chat = langchain_openai.ChatOpenAI(base_url=arguments.url, api_key=arguments.key, model="any", temperature=0,

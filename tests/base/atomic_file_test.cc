@@ -49,7 +49,7 @@ TEST_F(AtomicFileTest, TakesThePlaceOfTheOldOne) {
   AtomicFile file(path_);
   file.write("ne");
   file.write("w");
-  EXPECT_EQ(content(), "old");  // until all is there
+  EXPECT_EQ(content(), "old");  // before the commit
   file.commit();
   EXPECT_EQ(content(), "new");
   EXPECT_EQ(n_files(), 1);

@@ -5,7 +5,7 @@
 namespace winnow {
 namespace {
 
-// The first rows of the source's test vectors.
+// The values are the first rows of the published test vectors.
 TEST(Fnv1a, IsThePublishedFunction) {
   EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325U);
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cU);

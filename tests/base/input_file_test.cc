@@ -102,7 +102,7 @@ TEST_F(InputFileTest, Lines) {
   EXPECT_EQ(lines_of("", kSmall), Lines{});
   EXPECT_EQ(lines_of("\n", kSmall), Lines{""});
   EXPECT_EQ(lines_of("a\n\nbc", kSmall), (Lines{"a", "", "bc"}));
-  // Longer than what is read at a time, and as long as may be.
+  // These lines are longer than one read, and `longest` has the largest allowed length.
   const std::string longest(100'000, 'z'), other(70'000, 'w');
   EXPECT_EQ(lines_of(longest + "\n" + other + "\n" + longest, kSmall), (Lines{longest, other, longest}));
   const std::string message = message_of(ErrorCode::kBadFile, [&] { lines_of("first\n" + longest + "z\n", kSmall); });

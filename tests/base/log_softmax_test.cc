@@ -55,7 +55,7 @@ TEST(KlDivergence, IsZeroOfTheSameAndPositiveOfOthers) {
   EXPECT_GT(kl_divergence(p, log_sum_exp(p), q, log_sum_exp(q)), 0.1);
 }
 
-// Of two coins: sum of p log(p / q).
+// The divergence of two coins is the sum of p log(p / q).
 TEST(KlDivergence, IsTheFormula) {
   const std::vector<float> p{std::log(0.5F), std::log(0.5F)}, q{std::log(0.25F), std::log(0.75F)};
   EXPECT_NEAR(kl_divergence(p, 0, q, 0), 0.5 * std::log(2.0) + 0.5 * std::log(2.0 / 3), 1e-6);

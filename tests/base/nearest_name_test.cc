@@ -21,7 +21,7 @@ TEST(NearestName, SuggestsOnlyWhatCanBeMeant) {
   EXPECT_EQ(nearest_name("serve", names), "");
   EXPECT_EQ(nearest_name("", names), "");
   EXPECT_EQ(nearest_name("run", {}), "");
-  EXPECT_EQ(nearest_name("methods" + std::string(1 << 20, 'x'), names), "methods");  // of 64 bytes
+  EXPECT_EQ(nearest_name("methods" + std::string(1 << 20, 'x'), names), "methods");  // only 64 bytes count
 }
 
 TEST(NearestName, Sentences) {

@@ -21,7 +21,7 @@ TEST(RunningText, WhatIsNotUtf8IsNamedWithItsByte) {
   const std::string latin1 = "The caf\xE9 of Soho";
   test::expect_error(ErrorCode::kBadFile, "'novels/a.txt' is not UTF-8 at byte 7: convert it",
                      [&] { running_text(latin1, "novels/a.txt"); });
-  test::expect_error(ErrorCode::kBadFile, "at byte 3", [] { running_text("abc\xC3", "cut.txt"); });  // in a character
+  test::expect_error(ErrorCode::kBadFile, "at byte 3", [] { running_text("abc\xC3", "cut.txt"); });  // cut character
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 const std::string kBad = "\xEF\xBF\xBD";
 
-// Every character of Unicode, and what it is encoded as.
+// Returns the UTF-8 encoding of c, also of a surrogate.
 std::string encoded(char32_t c) {
   const auto byte = [](char32_t value) { return static_cast<char>(static_cast<unsigned char>(value)); };
   if (c < 0x80) return {byte(c)};
@@ -45,7 +45,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
   EXPECT_EQ(find_invalid_utf8(""), std::nullopt);
 }
 
-// The table of the Unicode Standard, 3.9, "U+FFFD Substitution of Maximal Subparts".
+// The first cases are those of the Unicode Standard, 3.9, "U+FFFD Substitution of Maximal Subparts".
 TEST(Utf8, RepairsByTheStandardsPractice) {
   EXPECT_EQ(valid_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
             kBad + kBad + kBad + kBad + kBad + kBad + kBad + kBad + "A");
@@ -68,7 +68,7 @@ TEST(Utf8, WhatIsRepairedIsValid) {
     const std::string text = valid_utf8(bytes);
     EXPECT_EQ(find_invalid_utf8(text), std::nullopt);
     EXPECT_EQ(valid_utf8(text), text);
-    // What a tail holds back is repaired only when nothing completes it.
+    // An incomplete tail that is repaired separately gives the same text.
     const std::size_t n = bytes.size() - incomplete_tail(bytes);
     EXPECT_EQ(valid_utf8(bytes.substr(0, n)) + valid_utf8(bytes.substr(n)), text);
   }
@@ -81,8 +81,8 @@ TEST(Utf8, CutsAndCountsWholeCharacters) {
   EXPECT_EQ(count_characters("1 ± 2"), 5U);
   EXPECT_EQ(count_characters(""), 0U);
   EXPECT_EQ(incomplete_tail("\x80\x80\x80\x80"), 0U);
-  EXPECT_EQ(incomplete_tail("\xF8\x80"), 0U);  // begins nothing
-  EXPECT_EQ(incomplete_tail("\xED\xA0"), 0U);  // a surrogate: no third byte helps
+  EXPECT_EQ(incomplete_tail("\xF8\x80"), 0U);  // begins no character
+  EXPECT_EQ(incomplete_tail("\xED\xA0"), 0U);  // a surrogate, which no third byte completes
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
                                                 batch_options("lava:window=8", "25%")};
   std::vector<BatchRequest> requests;
   for (int i = 0; i < 64; ++i) {
-    // Two thirds share one of eight contexts.
+    // Two thirds of the requests share one of eight contexts.
     const int n_context = i % 3 == 0 ? 0 : 100 + 10 * (i % 8);
     BatchRequest request =
         batch_request(n_context, 40 + i % 90, 7, policies[static_cast<std::size_t>(i) % 4], 4 + i % 29);
@@ -75,7 +75,7 @@ TEST_F(BatchTest, ReadingsSayHowFarTheyAre) {
       std::int32_t n_tokens = 0;
       for (const BatchReadingProgress& reading : told) {
         EXPECT_EQ(reading.request, id);
-        if (reading.n_tokens != n_tokens) share = 0;  // the next part
+        if (reading.n_tokens != n_tokens) share = 0;  // the prompt after the context
         n_tokens = reading.n_tokens;
         EXPECT_GT(reading.share, share);
         EXPECT_LE(reading.share, 1);
@@ -132,7 +132,7 @@ TEST_F(BatchTest, SecondUseOfAContextReadsOnlyThePrompt) {
 }
 
 TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
-  const auto batch = make_batch();  // and it is kept for nobody else
+  const auto batch = make_batch();  // keeps no contexts
   std::vector<Listener> listeners(6);
   for (std::size_t i = 0; i < listeners.size(); ++i) {
     BatchRequest request = batch_request(600, 10, 3, batch_options(), 8);
@@ -149,7 +149,7 @@ TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
   // A context of 320 tokens, kept whole, takes 6 heads * 10 pages * 32 entries * (2 * 64 + 2) bytes.
   const std::size_t one = std::size_t{6} * 10 * 32 * 130;
   const std::size_t logits = std::size_t{300} * 4;
-  // The page after it, with the prompt and the answer, is there three times: once more each for the ends of the two.
+  // The page after it holds the prompt and the answer, and is stored once for the end of each.
   const auto batch = make_batch({.context_bytes = 2 * (one + 2 * one / 10 + 3 * logits)});
   const auto ask = [&](std::uint32_t seed) {
     Listener listener;
@@ -159,7 +159,7 @@ TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
   EXPECT_EQ(ask(1), 0);
   EXPECT_EQ(ask(2), 0);
   EXPECT_EQ(ask(1), 325);
-  EXPECT_EQ(ask(3), 0);  // 2 goes, and the ends of prompts, which are read again sooner
+  EXPECT_EQ(ask(3), 0);  // removes 2, and prompt ends, which are cheaper to read again
   EXPECT_GE(ask(1), 320);
   EXPECT_EQ(ask(2), 0);
   EXPECT_GE(batch->statistics().contexts_removed, 2);
@@ -196,7 +196,7 @@ TEST_F(BatchTest, CancellationFreesPagesInEveryState) {
 TEST_F(BatchTest, AContextGoesOnForThoseWhoStay) {
   const auto batch = make_batch();
   Listener leaves, stays;
-  // The answer is so long that it is not over before it is cancelled, however late this thread gets to it.
+  // The answer is long enough to be still running when it is cancelled, however late this thread cancels it.
   const std::uint64_t id = batch->submit(batch_request(1800, 5, 4, batch_options(), 200), leaves.callbacks());
   batch->submit(batch_request(1800, 5, 4, batch_options(), 3), stays.callbacks());
   stays.wait_for_acceptance();
@@ -285,7 +285,7 @@ TEST_F(BatchTest, PromptsHaveProbabilities) {
       request.n_prompt_probabilities = 4;
       request.has_answer = has_answer;
       const std::vector<float> alone = log_probabilities_alone(*engine_, request);
-      for (int time = 0; time < 3; ++time) {  // the second time the context is cached
+      for (int time = 0; time < 3; ++time) {  // the context is cached from the second time on
         Listener listener;
         batch->submit(request, listener.callbacks());
         EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
@@ -348,7 +348,7 @@ TEST_F(BatchTest, WrongRequestsReachOnDone) {
 }
 
 TEST_F(BatchTest, SavedQueriesAreReservedAsPagesAre) {
-  // A client asks for 3 layers * 900,000 rows * 4 heads of 32 floats, 1.3 GiB, in one word.
+  // A client can ask for 3 layers * 900,000 rows * 4 heads of 32 floats, 1.3 GiB, with one option.
   const auto batch = make_batch({.context_bytes = 1 << 20}, std::size_t{64} << 20);
   const std::string method = "snapkv:window=900000";
   for (const int n_context : {0, 40}) {
@@ -375,7 +375,7 @@ TEST_F(BatchTest, ThingsThatDoNotFitWaitAndWhatNeverFitsIsRefused) {
   batch->submit(batch_request(0, 1500, 1, batch_options(), 10), too_large.callbacks());
   EXPECT_EQ(too_large.wait().error_code, ErrorCode::kInvalidArgument);
   EXPECT_NE(too_large.wait().error.find("a budget of "), std::string::npos) << too_large.wait().error;
-  // The budget it names is one that fits.
+  // The budget that the error names fits.
   const std::string& text = too_large.wait().error;
   const std::string percentage = text.substr(text.find("a budget of ") + 12, 3);
   Listener fits;
@@ -412,11 +412,11 @@ TEST_F(BatchTest, ReservationsHoldForManyBudgets) {
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
 }
 
-// The memory that a cut needs is taken away in the middle of an answer: its request fails, and no other hears of it.
+// The memory for a cut is taken away in the middle of an answer: its request fails, and the others go on.
 TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
   constexpr std::size_t kLimit = std::size_t{64} << 20;
   constexpr int kCutEvery = 12;
-  // Neither of the others needs a new page of 32 entries while the memory is taken away.
+  // Neither of the other requests needs a new page of 32 entries while the memory is taken away.
   const BatchRequest before = batch_request(0, 65, 1, batch_options(), 30);
   const BatchRequest after = batch_request(0, 40, 3, batch_options(), 20);
   BatchRequest cut = batch_request(0, 100, 2, batch_options("snapkv:window=8", "40"), 100);
@@ -441,7 +441,7 @@ TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
   };
   std::shared_ptr<void> taken;
   int n_cut = 0;
-  std::size_t n_first = 0, n_last = 0;  // tokens of the others when the memory goes
+  std::size_t n_first = 0, n_last = 0;  // tokens of the others when the memory is taken away
   failing.wants_token = [&](const BatchToken& token) {
     if (token.answer == 1 && ++n_cut == kCutEvery) {
       taken = engine_->impl().pool->reserve(kLimit - bytes_in_use());
@@ -487,7 +487,7 @@ TEST_F(BatchTest, AStepsMemoryIsReservedAndGoesWithItsAnswers) {
   EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
   EXPECT_GE(at_work, before + std::size_t{8} * 300 * sizeof(float));
   EXPECT_GE(reserved, 8 * per_answer);
-  // The batch gives a step's memory back once it is idle, or reads another prompt. The memory of slices stays.
+  // The batch frees a step's memory once it is idle or reads another prompt. The memory of slices stays allocated.
   for (int i = 0; i < 1000 && engine_->memory().graph_bytes + 8 * 300 * sizeof(float) > at_work; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -15,7 +15,7 @@
 
 namespace winnow::test {
 
-// Records what a request's callbacks hear.
+// A recorder of a request's callbacks that can wait for tokens and for the result.
 class Listener {
  public:
   BatchCallbacks callbacks() {
@@ -117,7 +117,7 @@ inline BatchRequest batch_request(int n_context, int n_prompt, std::uint32_t see
   request.session = options;
   request.sampling.temperature = 0;
   request.max_tokens = max_tokens;
-  request.ignore_end = true;  // random models end whenever they like
+  request.ignore_end = true;  // random models may end at any token
   return request;
 }
 
@@ -125,7 +125,7 @@ class BatchTest : public testing::Test {
  protected:
   std::unique_ptr<Batch> make_batch(const BatchOptions& options = {}, std::size_t kv_limit = 0, int n_threads = 1) {
 #ifdef __SANITIZE_THREAD__
-    n_threads = 1;  // ThreadSanitizer does not see OpenMP's barriers; between our own threads nothing changes
+    n_threads = 1;  // ThreadSanitizer does not see OpenMP's barriers; the batch's own threads run as before
 #endif
     engine_ = Engine::create(model_, {.n_threads = n_threads, .kv_bytes_limit = kv_limit, .n_batch = 64});
     return std::make_unique<Batch>(engine_, options);

@@ -36,7 +36,7 @@ TEST_F(BatchTest, EmbeddingsBesideAnswersAreThoseAlone) {
     EXPECT_TRUE(listeners[i].tokens().empty());
     EXPECT_TRUE(listeners[i].finished().empty());
   }
-  for (const BatchEntry& entry : batch->entries()) EXPECT_LT(entry.n_tokens, 100);  // of the chats only
+  for (const BatchEntry& entry : batch->entries()) EXPECT_LT(entry.n_tokens, 100);  // only the chats' entries
 }
 
 TEST_F(BatchTest, AnEmbeddingMayFillTheContext) {

@@ -1,5 +1,5 @@
-// Files of cached prefixes are searched for, read and written on threads of their own: requests that have nothing to do
-// with them go on.
+// Files of cached prefixes are searched for, read and written on separate threads, so that requests without such files
+// go on meanwhile.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int kContext = 300, kPrompt = 7;
 
-// Holds the folder's lock, as another server does while it writes: no file is read or written there until this goes.
+// Holds the folder's lock, as another server does while it writes. No file of the folder is read or written meanwhile.
 class HeldFolder {
  public:
   explicit HeldFolder(const std::string& folder)
@@ -42,7 +42,8 @@ void wait_until(const std::function<bool()>& condition) {
   ASSERT_TRUE(condition());
 }
 
-// One server saves a prefix, and another one, which started before that, is asked for it.
+// A fixture with two servers: the first one saves a prefix, and the second one, which started before that, is asked for
+// it.
 class FileWorkTest : public BatchTest {
  protected:
   BatchOptions options() {
@@ -55,7 +56,7 @@ class FileWorkTest : public BatchTest {
     request.context.resize(static_cast<std::size_t>(n_context));
     return request;
   }
-  // Returns a request that has no prefix in a file, and of which nothing is kept.
+  // Returns a request that has no saved prefix and keeps none.
   static BatchRequest other_request() {
     BatchRequest request = batch_request(0, 20, 99, batch_options(), 6);
     request.keep = false;
@@ -84,13 +85,14 @@ class FileWorkTest : public BatchTest {
     answer_ = answer_of(*first_, request);
     wait_until([&] { return !file_of(static_cast<int>(request.context.size())).empty(); });
   }
-  // No file is read or written from here on.
+  // Stops all reading and writing of files until release().
   void hold() { held_.emplace(folder_); }
   void release() { held_.reset(); }
   std::uint64_t ask(Listener& listener, const BatchRequest& asked = request(1)) {
     return second_->submit(asked, listener.callbacks());
   }
-  // A file is being read. Another request is answered, so that those before it are known to wait.
+  // Waits until the second batch has reserved memory, then expects it to answer another request while the earlier ones
+  // wait.
   void expect_others_go_on() {
     wait_until([&] { return second_->statistics().bytes_reserved > 0; });
     EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U);
@@ -105,7 +107,7 @@ class FileWorkTest : public BatchTest {
   std::vector<Token> answer_;
 };
 
-// A request waits for its saved prefix, whose file is being read until the folder is released.
+// A fixture with a request that waits for its saved prefix, whose file is read when the folder is released.
 class FileLoadTest : public FileWorkTest {
  protected:
   void SetUp() override {
@@ -143,7 +145,7 @@ TEST_F(FileLoadTest, WhoeverStillWaitsGetsWhatAnotherHasGivenUp) {
   expect_others_go_on();
   second_->cancel(id_);
   EXPECT_EQ(listener_.wait().reason, FinishReason::kCancelled);
-  second_->cancel(other);  // the last one
+  second_->cancel(other);  // the last request that waited
   EXPECT_EQ(listeners[0].wait().reason, FinishReason::kCancelled);
   ask(listeners[1]);
   expect_others_go_on();
@@ -160,10 +162,10 @@ TEST_F(FileLoadTest, TheEndComes) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
-// All that is counted here happens on the batch's thread, which computes a step of decoding for each slice at least.
+// The counts are taken on the batch's thread, which computes at least one decode step for each slice.
 TEST_F(FileWorkTest, OthersGoOnWhileTheFolderIsLookedThrough) {
   constexpr int kFiles = 15'000, kContextNow = 100;
-  constexpr std::size_t kMostSlices = 25;  // of a prompt so short
+  constexpr std::size_t kMostSlices = 25;  // more slices than so short a prompt takes
   for (int i = 0; i < kFiles; ++i) {
     std::ofstream(folder_ + "/" + std::to_string(i) + "-" + std::to_string(kContextNow) + ".context");
   }
@@ -193,7 +195,7 @@ TEST_F(FileWorkTest, ContextsThatSeveralWaitForAreLoadedOnce) {
   hold();
   Listener listeners[4];
   for (int i = 0; i < 4; ++i) {
-    BatchRequest asked = i < 3 ? request(1) : request(2, kContext - 1);  // and one that waits for another file
+    BatchRequest asked = i < 3 ? request(1) : request(2, kContext - 1);  // the last one waits for another file
     asked.prompt = random_tokens(kPrompt, 300, static_cast<std::uint32_t>(70 + i));
     ask(listeners[i], asked);
   }
@@ -213,7 +215,7 @@ TEST_F(FileWorkTest, ADamagedContextIsReadAnew) {
   expect_others_go_on();
   release();
   EXPECT_EQ(listeners[0].wait().cached_tokens, 0);
-  EXPECT_EQ(listeners[1].wait().cached_tokens, kContext);  // which the first one has read
+  EXPECT_EQ(listeners[1].wait().cached_tokens, kContext);  // the first request has read it
   for (const Listener& listener : listeners) EXPECT_EQ(listener.answer(), answer_);
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_NE(warnings_[0].find("passed over"), std::string::npos) << warnings_[0];
@@ -233,7 +235,7 @@ TEST_F(FileWorkTest, BehindADamagedContextAShorterOneIsTaken) {
 TEST_F(FileWorkTest, OthersGoOnWhileAContextIsSaved) {
   hold();
   answer_of(*second_, request(1));
-  wait_until([&] {  // it is written, and waits for the folder to get its name
+  wait_until([&] {  // the file is written and waits for the lock before it gets its name
     const fs::directory_iterator files(folder_);
     return std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
       return entry.path().filename().string().find(".context.tmp.") != std::string::npos;

@@ -1,4 +1,4 @@
-// A batch on rank 0 of several answers, keeps and saves what it does on one engine.
+// A batch on rank 0 of several ranks answers, keeps and saves the same as on one engine.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,7 +26,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Serves requests one after the other and at once, on a shared context, and a conversation's next turn.
+// Serves requests with a shared context, first one after the other, then several at once, then one by a new batch.
 Outcome serve(const std::shared_ptr<Engine>& engine, const SessionOptions& options, const std::string& folder) {
   Outcome outcome;
   BatchOptions of_batch{.n_parallel = 4, .context_bytes = 64 << 20, .cache_dir = folder};
@@ -48,7 +48,7 @@ Outcome serve(const std::shared_ptr<Engine>& engine, const SessionOptions& optio
     batch.submit(batch_request(0, 5000, 3, options, 5), too_long.callbacks());
     EXPECT_EQ(too_long.wait().reason, FinishReason::kError);
   }
-  // Another server takes the contexts over.
+  // Another batch loads the saved contexts.
   Batch batch(engine, of_batch);
   Listener listener;
   batch.submit(batch_request(200, 10, 1, options, 6), listener.callbacks());
@@ -76,8 +76,9 @@ TEST(BatchOnLedRanks, AnswersAsOnOneEngine) {
   }
 }
 
-// Answers take turns over the ranks: many of one request and of several, which are cut while decoding, of which one
-// stops early and one is given up.
+// Serves requests whose answers take turns over the ranks: several answers of one request, then several requests, some
+// of which are cut while decoding; one stops early and one is cancelled. Sets n_steps to the steps of the first
+// request.
 Outcome answer_in_turn(const std::shared_ptr<Engine>& engine, std::int64_t& n_steps) {
   SessionOptions options = batch_options("snapkv", "40%");
   options.decode_cut = SessionOptions::DecodeCut::kTotal;
@@ -100,7 +101,7 @@ Outcome answer_in_turn(const std::shared_ptr<Engine>& engine, std::int64_t& n_st
   given_up.wait_for_tokens(3);
   std::vector<Listener> at_once(7);
   for (std::uint32_t i = 0; i < at_once.size(); ++i) {
-    if (i == 3) {  // not before its eighth token
+    if (i == 3) {  // stops at its eighth token
       at_once[i].wants_token = [n = 0](const BatchToken&) mutable { return ++n < 8; };
     }
     batch.submit(batch_request(0, 30 + 20 * static_cast<int>(i), 60 + i, i % 2 == 0 ? batch_options() : options,
@@ -134,11 +135,11 @@ TEST(BatchOnLedRanks, AnswersTakeTurns) {
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<std::size_t>(n_ranks)));
     EXPECT_TRUE(outcome == expected);
-    EXPECT_EQ(n_steps, 2 * n_expected);  // groups of two, with three ranks as with two
+    EXPECT_EQ(n_steps, 2 * n_expected);  // groups of two answers, with two ranks and with three
   }
 }
 
-// A batch that ends in the middle of answers leaves no step behind.
+// A batch that is destroyed in the middle of answers leaves no unfinished step.
 TEST(BatchOnLedRanks, EndInTheMiddleOfSteps) {
   const auto model = tiny_model({.n_layer = 3, .n_ctx = 8192});
   const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
@@ -161,7 +162,7 @@ TEST(BatchOnLedRanks, EndInTheMiddleOfSteps) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-// Once a rank is gone, clients that wait hear of it, the batch ends, and no request is taken any more.
+// When a rank fails, a waiting request ends with that rank's error.
 TEST(BatchOnLedRanks, SayWhyTheyEnd) {
   const auto model = tiny_model({.n_layer = 3});
   on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {

@@ -38,7 +38,7 @@ class PrefixReuseTest : public BatchTest {
     EXPECT_EQ(result.reason, FinishReason::kLength) << result.error;
     return {.answer = listener.answer(), .result = result};
   }
-  // Asks a batch that has nothing cached.
+  // Asks a new batch, which has no cached prefix.
   Reply ask_anew(BatchRequest request) {
     request.reuse = Reuse::kNone;
     const Batch batch(engine_, BatchOptions{});
@@ -58,13 +58,13 @@ TEST_F(PrefixReuseTest, AGrowingConversationIsReadOnce) {
     const Reply reply = ask(*batch, next);
     EXPECT_EQ(reply.result.cached_tokens, n_end) << turn;
     EXPECT_EQ(reply.answer, ask_anew(next).answer) << turn;
-    n_end = said.size() + reply.answer.size() - 1;  // nothing follows the last one, so it was not fed
+    n_end = said.size() + reply.answer.size() - 1;  // no token follows the last one, so it was not fed
     said = said + reply.answer + random(20, 100 + turn);
   }
   EXPECT_EQ(batch->statistics().prompt_tokens + batch->statistics().cached_tokens,
             12 * 500 + (0 + 11) * 12 / 2 * (20 + 6));
   EXPECT_EQ(batch->statistics().prompt_tokens, 500 + 11 * (20 + 1));
-  // The whole conversation is there once; every end of a prompt and of an answer has its own last page.
+  // The conversation is stored once, but each end of a prompt and of an answer has its own last page.
   EXPECT_EQ(batch->entries().size(), 24U);
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
   const std::size_t page = std::size_t{32} * (2 * 64 + 4), n_pages = (n_end + 31) / 32 + 24;
@@ -136,7 +136,7 @@ TEST_F(PrefixReuseTest, ACutConversationGoesOn) {
     EXPECT_EQ(exact.result.cached_tokens, 0);
     EXPECT_EQ(exact.answer, anew.answer);
     EXPECT_EQ(exact.result.cache.kept, anew.result.cache.kept);
-    // The budget is that of the whole context, however often it was cut; the question is kept whole.
+    // The budget is that of the whole context, however often it was cut. The question is kept whole.
     EXPECT_EQ(reply.result.cache.entries_kept, anew.result.cache.entries_kept);
     n_end = static_cast<std::int32_t>(context.size() + next.prompt.size() + reply.answer.size() - 1);
     context = context + next.prompt + reply.answer + random(15, 70 + turn);
@@ -156,7 +156,7 @@ TEST_F(PrefixReuseTest, PromptsCutWithTheQuestionInViewGoOnToo) {
     n_end = static_cast<std::int32_t>(said.size() + reply.answer.size() - 1);
     said = said + reply.answer + random(20, 30 + turn);
   }
-  // As a context those tokens have been cut otherwise.
+  // As a context the same tokens would have been cut differently.
   BatchRequest other = request(random(10, 2), options);
   other.context = said;
   EXPECT_EQ(ask(*batch, other).result.cached_tokens, 0);
@@ -194,12 +194,12 @@ TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
       const Reply reply = ask(batch, next);
       EXPECT_EQ(reply.answer, ask_anew(next).answer) << user;
       cached.push_back(reply.result.cached_tokens);
-      // A conversation goes on from its own end.
+      // A conversation continues from its own end.
       const BatchRequest later = request(system + tail + reply.answer + random_tokens(20, n_vocab, 40 + user));
       EXPECT_EQ(ask(batch, later).result.cached_tokens, 250 + 6 - 1) << user;
     }
     EXPECT_EQ(cached, (std::vector<std::int32_t>{0, 0, 150, 150}));
-    // States are counted once for each that shares them, pages once.
+    // States are counted once for each prefix that shares them, pages only once.
     EXPECT_GE(bytes_in_use(), batch.statistics().context_bytes);
   }
 }
@@ -227,7 +227,7 @@ TEST_F(PrefixReuseTest, NothingIsKeptOfWhoDoesNotWantIt) {
   EXPECT_EQ(ask(*batch, not_kept).result.cached_tokens, 200);
 }
 
-// Prefixes that are read again quickly and were not used for long make room; those in use never do.
+// Prefixes that are cheap to read again and have not been used for long are removed first; those in use never are.
 TEST_F(PrefixReuseTest, MemoryIsBounded) {
   constexpr std::size_t kBytes = std::size_t{600} << 10;
   const auto batch = keeping_batch(kBytes);
@@ -281,7 +281,7 @@ TEST_F(PrefixReuseTest, AnyMixtureUnderALimit) {
   }
   EXPECT_LE(engine_->memory().kv_bytes_peak, kLimit);
   EXPECT_LE(bytes_in_use(),
-            batch->statistics().context_bytes);  // pages with copies in between, and shared scores, are counted twice
+            batch->statistics().context_bytes);  // which counts pages with copies in between and shared scores twice
   EXPECT_LE(batch->statistics().bytes_reserved, std::size_t{900} << 10);
   EXPECT_GT(batch->statistics().cached_tokens, 1000);
   for (std::size_t i = 0; i < kRequests; i += 5) {

@@ -1,4 +1,4 @@
-// The door between a batch's thread and others: its queue's limit, its end, and what wakes the thread.
+// The inbox between a batch's thread and other threads: its queue limit, its end, and the events that wake the thread.
 #include "batch/request_inbox.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ TEST(RequestInbox, RefusesRequestsBeyondItsQueue) {
   EXPECT_THROW(submit(inbox), QueueFull);
   EXPECT_EQ(inbox.statistics().refused, 1);
   EXPECT_EQ(inbox.take().jobs.size(), 3U);
-  EXPECT_THROW(submit(inbox), QueueFull);  // they wait until they are admitted
+  EXPECT_THROW(submit(inbox), QueueFull);  // taken requests wait until they are admitted
   inbox.note_admitted();
   submit(inbox);
-  // A request that answers is no idle place.
+  // A place whose request is being answered is not idle.
   inbox.publish({.n_answering = 1}, {});
   inbox.note_admitted();
   EXPECT_THROW(submit(inbox), QueueFull);
@@ -65,7 +65,7 @@ TEST(RequestInbox, TheEndOfFileWorkWakesTheBatch) {
   work.join();
   EXPECT_TRUE(is_over);
   EXPECT_FALSE(inbox.has_news());
-  inbox.wait(BatchClock::now(), [] { return false; });  // it does not wait beyond its time
+  inbox.wait(BatchClock::now(), [] { return false; });  // does not wait beyond the given time
 }
 
 TEST(RequestInbox, RequestsThatWereNotTakenAreReturnedAtTheEnd) {

@@ -1,4 +1,4 @@
-// Contexts that outlive the process are saved and restored, and refused where they are damaged.
+// Saved contexts outlive the process: they are restored, and refused where they are damaged.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -23,7 +23,7 @@ class SavedContextsTest : public BatchTest {
     options.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
     return options;
   }
-  // Returns the cached tokens of a request with the context of that seed, which is all that is saved of it.
+  // Returns the number of cached tokens of a request with the seed's context. Only the context is saved.
   std::int32_t ask(Batch& batch, std::uint32_t seed, std::vector<Token>* answer = nullptr) {
     Listener listener;
     BatchRequest request = batch_request(300, 7, seed, batch_options("snapkv:window=8", "25%"), 6);
@@ -66,7 +66,7 @@ TEST_F(SavedContextsTest, ComeBackAfterARestart) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// A session fills in what its method leaves open (the types of auto's entries) when it is opened.
+// When a session is opened, it fills in the options that its method leaves open (the types of auto's entries).
 TEST_F(SavedContextsTest, OfEveryKindComeBack) {
   for (const auto& [method, budget] :
        {std::pair("full", ""), std::pair("auto", "5%bytes"), std::pair("auto-fast", "5%bytes"),
@@ -135,7 +135,7 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
     file.put('\x55');
     file.put('\xaa');
   }
-  fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef-300.context");  // not its name
+  fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef-300.context");  // a wrong name
   const std::string killed = saved[3].string() + ".tmp.0123456789abcdef", running = saved[3].string() + ".tmp.1";
   for (const std::string& path : {killed, running}) std::ofstream(path) << "half a context";
   fs::last_write_time(killed, fs::file_time_type::clock::now() - std::chrono::hours(2));
@@ -143,7 +143,7 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
   EXPECT_EQ(warnings_.size(), 3U);
   EXPECT_EQ(batch->entries().size(), 1U);
   EXPECT_FALSE(fs::exists(killed));
-  EXPECT_TRUE(fs::exists(running));  // another server, maybe on another machine, is at it
+  EXPECT_TRUE(fs::exists(running));  // another server, maybe on another machine, may be writing it
   int n_cached = 0;
   for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) n_cached += ask(*batch, seed) > 0;
   EXPECT_EQ(n_cached, 1);
@@ -177,7 +177,7 @@ TEST_F(SavedContextsTest, OthersFilesArePassedOver) {
   const fs::path own = folder_.file("own");
   fs::rename(cache, own);
   {
-    const auto batch = make_batch(options());  // somebody else's folder, of the same contexts
+    const auto batch = make_batch(options());  // another user's folder, with the same contexts
     for (const std::uint32_t seed : {1U, 2U, 3U}) ask(*batch, seed);
   }
   const std::vector<fs::path> theirs = files();
@@ -185,7 +185,7 @@ TEST_F(SavedContextsTest, OthersFilesArePassedOver) {
   EXPECT_EQ(fs::status(cache + "/key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(fs::file_size(cache + "/key"), 32U);
   fs::copy_file(own / "key", cache + "/key", fs::copy_options::overwrite_existing);
-  // One has their seal, one none, one ours: only the last was written by this folder's owner.
+  // One file has their seal, one has none, and one has ours: only the last was written by this folder's owner.
   fs::remove(theirs[1].string() + ".seal");
   for (const char* more : {"", ".seal"}) {
     fs::copy_file((own / theirs[2].filename()).string() + more, theirs[2].string() + more,
@@ -248,14 +248,14 @@ TEST_F(SavedContextsTest, OutliveTheContextInMemory) {
   std::vector<Token> before, after;
   ask(*batch, 1, &before);
   for (const std::uint32_t seed : {2U, 3U, 4U}) {
-    wait_for_files(seed - 1);  // what has to go before it was saved is lost
+    wait_for_files(seed - 1);  // a context that is removed before it was saved is lost
     ask(*batch, seed);
   }
   wait_for_files(4);
   EXPECT_GT(batch->statistics().contexts_removed, 0);
   EXPECT_EQ(ask(*batch, 1, &after), 300);
   EXPECT_EQ(after, before);
-  // A start loads what there is room for, and the rest once a request needs it.
+  // At the start the contexts that fit are loaded; the others are loaded when a request needs them.
   const auto again = make_batch(small);
   EXPECT_LT(again->entries().size(), 4U);
   for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) EXPECT_EQ(ask(*again, seed), 300);
@@ -283,7 +283,7 @@ TEST_F(SavedContextsTest, WhatWasNotUsedForLongestMakesRoomInTheFolder) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// Another server that shares the folder has removed a file for room: a prefix that is used here is written again.
+// Another server that shares the folder has removed a file for room: a prefix that is used here is saved again.
 TEST_F(SavedContextsTest, AreSavedAgainWhereTheirFileIsGone) {
   const auto batch = make_batch(options());
   ask(*batch, 1);
@@ -316,7 +316,7 @@ TEST_F(SavedContextsTest, ServersThatStartTogetherMakeOneFolder) {
   }
 }
 
-// Of two servers with one folder, each finds what the other has read, also while both run.
+// Each of two servers with one folder finds the prefixes that the other has read, also while both run.
 TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   const auto first = make_batch(options());
   const auto engine = engine_;
@@ -328,9 +328,9 @@ TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// A conversation that has gone on elsewhere hits what was saved of it.
+// A conversation that continues on another server hits the prefix that the first one saved.
 TEST_F(SavedContextsTest, ConversationsAreFoundByAnotherServer) {
-  const auto n_conversations = [&] {  // with their answers: 300 + 20 + 5 tokens, the last one is not read
+  const auto n_conversations = [&] {  // with their answers: 300 + 20 + 5 tokens, since the last one is not read
     const std::vector<fs::path> all = files();
     return std::count_if(all.begin(), all.end(),
                          [](const fs::path& path) { return path.stem().string().ends_with("-325"); });

@@ -1,4 +1,4 @@
-"""A browser by the WebDriver protocol: chromedriver and chromium as they are, and the standard library."""
+"""A browser by the WebDriver protocol, using chromedriver and chromium with only the standard library."""
 import base64
 import http.client
 import json
@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of element references in WebDriver
 
 
 def skip(reason):
-    """Ends a test that lacks something: as skipped, or as failed where WINNOW_REQUIRE_BROWSER is set (in CI)."""
+    """Ends a test that lacks a prerequisite, as skipped, or as failed if WINNOW_REQUIRE_BROWSER is set (in CI)."""
     if os.environ.get("WINNOW_REQUIRE_BROWSER"):
         sys.exit(f"failed: {reason}, and WINNOW_REQUIRE_BROWSER is set")
     print("skipped: " + reason)
@@ -20,7 +20,7 @@ def skip(reason):
 
 
 def require(needs_model):
-    """Skips the test where there is no browser, or no model where one is needed."""
+    """Skips the test if there is no browser, or no model although one is needed."""
     for name in ("chromium", "chromedriver"):
         if not shutil.which(name):
             skip(f"there is no {name} (Debian's packages: chromium chromium-driver)")
@@ -44,12 +44,12 @@ class Browser:
         wanted = {"goog:loggingPrefs": {"browser": "ALL"},
                   "goog:chromeOptions": {"binary": shutil.which("chromium"),
                                          "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                                                  # No page may reach anything but this machine.
+                                                  # Pages may only reach this machine.
                                                   "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
                                                   f"--window-size={width},{height}"]},
                   "timeouts": {"pageLoad": 60000, "script": 60000}}
         self.session = "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
-        # Windows have a least width; the emulated screen has none.
+        # Windows have a minimum width; the emulated screen has none.
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
@@ -83,15 +83,15 @@ class Browser:
         self._call("POST", self.session + "/url", {"url": url})
 
     def script(self, text, *arguments):
-        """The text's `return`; arguments are arguments[0], ..."""
+        """Runs the script and returns the value of its `return`; arguments are arguments[0], ..."""
         return self._call("POST", self.session + "/execute/sync", {"script": text, "args": list(arguments)})
 
     def find(self, selector):
-        """References to all that match."""
+        """Returns references to all elements that match."""
         return self._call("POST", self.session + "/elements", {"using": "css selector", "value": selector})
 
     def of(self, element, what):
-        """"text", "computedlabel", "computedrole", ... of an element."""
+        """Returns "text", "computedlabel", "computedrole", ... of an element."""
         return self._call("GET", f"{self.session}/element/{element[ELEMENT]}/{what}")
 
     def click(self, selector):
@@ -101,14 +101,14 @@ class Browser:
         return self.of(self.find(selector)[0], "text")
 
     def keys(self, *keys, held=None):
-        """Presses keys, as people do, wherever the focus is."""
+        """Presses keys like a user, wherever the focus is."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         if held:
             actions = [{"type": "keyDown", "value": held}, *actions, {"type": "keyUp", "value": held}]
         self._call("POST", self.session + "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def wait(self, text, seconds=120):
-        """Until the script's expression is true; returns it."""
+        """Waits until the script's expression is true, and returns its value."""
         end = time.time() + seconds
         while time.time() < end:
             if value := self.script("return " + text):
@@ -120,7 +120,7 @@ class Browser:
         return self._call("POST", self.session + "/se/log", {"type": "browser"})
 
     def shoot(self, path):
-        """The whole page."""
+        """Writes a screenshot of the whole page."""
         size = self.script("const d = document.documentElement; return [d.clientWidth, d.scrollHeight]")
         shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=True,
                         clip={"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the browser's tests do where there is no browser: skipped here, failed where WINNOW_REQUIRE_BROWSER is set."""
+"""Tests that require a browser are skipped if there is none, or failed if WINNOW_REQUIRE_BROWSER is set."""
 import os
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ import unittest
 
 class Require(unittest.TestCase):
     def ended(self, needs_model, **environment):
-        """(exit code, what was said)"""
+        """Returns (exit code, output)."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
         result = subprocess.run([sys.executable, "-c", f"import webdriver; webdriver.require(needs_model={needs_model})"],
                                 cwd=pathlib.Path(__file__).parent, env={**kept, **environment}, capture_output=True,

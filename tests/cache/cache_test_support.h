@@ -1,4 +1,4 @@
-// What the cache's tests share: entries with recognisable contents, and the process's resident size.
+// Helpers of the cache's tests: entries with recognisable contents, and the process's resident size.
 #pragma once
 
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 
 namespace winnow {
 
-// One entry as plain data.
+// A cache entry as plain data.
 struct TestEntry {
   std::int32_t position;
   std::vector<std::byte> key;
@@ -27,7 +27,7 @@ struct TestEntry {
   bool operator==(const TestEntry&) const = default;
 };
 
-// Layers that are all the same.
+// Returns a shape whose layers are all the same.
 inline CacheShape even_shape(int n_layer, int n_kv_head, int head_dim, EntryType key_type = EntryType::kF16,
                              EntryType value_type = EntryType::kF16) {
   const LayerShape layer{.n_kv_head = n_kv_head, .key_dim = head_dim, .value_dim = head_dim};
@@ -36,7 +36,8 @@ inline CacheShape even_shape(int n_layer, int n_kv_head, int head_dim, EntryType
           .value_type = value_type};
 }
 
-// Entries of the first layer's sizes whose bytes follow from the position and a seed (which tells sequences apart).
+// Returns an entry of the first layer's sizes whose bytes follow from the position and a seed (which distinguishes
+// sequences).
 inline TestEntry make_entry(const CacheShape& shape, std::int32_t position, std::uint32_t seed) {
   TestEntry entry{.position = position,
                   .key = std::vector<std::byte>(shape.key_bytes(0)),
@@ -79,7 +80,7 @@ inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernel
   return result;
 }
 
-// All layers, one after the other.
+// Writes all layers, one after the other.
 inline void write_layers(const RaggedCache& cache, std::ostream& out) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) cache.write(out, l);
 }
@@ -98,14 +99,14 @@ inline std::vector<std::int32_t> positions_of(const std::vector<TestEntry>& entr
   return positions;
 }
 
-// ThreadSanitizer's shadow memory grows with what the program touches and hides what is given back.
+// ThreadSanitizer's shadow memory grows with the memory that the program touches and hides memory that is freed.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kMeasuresResidentSize = false;
 #else
 inline constexpr bool kMeasuresResidentSize = true;
 #endif
 
-// The process's resident set, in bytes.
+// Returns the process's resident set in bytes.
 inline std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::int64_t total = 0;
@@ -114,7 +115,7 @@ inline std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// The largest resident set that the process has had, in bytes.
+// Returns the largest resident set that the process has had, in bytes.
 inline std::int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -1,5 +1,5 @@
-// Caches whose types are codes: rows come plain, are coded with their page or with a cut, and a head's first entries
-// never.
+// Caches whose types are codes: rows are written plain and coded with their full page or by a cut. A head's first
+// entries are never coded.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ TEST_P(CodedPages, ACutCodesAllButTheFirstEntries) {
   }
   EXPECT_EQ(find(copied, 0, 0).rows[50].key, find(kept, 0, 0).rows[50].key) << "the same code either way";
 
-  // What follows turns the last page plain, and back when it is full.
+  // New entries turn the last page plain, and it is coded again when it is full.
   const std::size_t before = copied.bytes();
   extend(copied, 0, 0, 1, 150, random_);
   EXPECT_GT(copied.bytes(), before + shape_.entry_bytes(0));
@@ -142,7 +142,7 @@ TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
   EXPECT_EQ(pool_->statistics().pages_in_use, 0U);
 }
 
-// Values that waited are those of one coding, whatever was dropped meanwhile.
+// Expects held values to be coded only once, whichever entries are dropped meanwhile.
 void expect_held_values_are_coded_once(EntryType type, std::size_t limit) {
   const CacheShape shape = even_shape(1, 1, 64, type, type);
   const auto pool = PagePool::create(0), limited = PagePool::create(limit);
@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CodedPages,
                          testing::Values(EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3),
                          [](const auto& test) { return std::string(entry_type_name(test.param)); });
 
-// What keys of a head become with feedback, and without, in the order of their entries.
+// The expected keys of a head, coded with feedback or without.
 struct FedBack {
   explicit FedBack(EntryType coded_type) : type(coded_type) {
     std::vector<double> moment(64 * 64);
@@ -196,7 +196,7 @@ struct FedBack {
     feedback = std::make_shared<const kernels::CodeFeedback>(*kernels::CodeFeedback::of(moment, 64));
   }
 
-  // As float16 holds it.
+  // Returns the key rounded to float16.
   static std::vector<float> halved(const std::vector<float>& key) {
     std::vector<std::byte> plain(row_bytes(EntryType::kF16, 64));
     kernels::store_row(EntryType::kF16, key.data(), plain.data(), 64);
@@ -205,7 +205,7 @@ struct FedBack {
     return row;
   }
 
-  // From here on keys are coded relative to the mean of these, less the first.
+  // Sets the origin that keys are coded relative to: the mean of these rows' keys, without the first kPlainEntries.
   void set_origin(const std::vector<Row>& rows) {
     std::vector<double> sums(64);
     for (std::size_t i = kPlainEntries; i < rows.size(); ++i) {
@@ -233,7 +233,7 @@ struct FedBack {
     return row;
   }
 
-  // Checks coded entries; plain ones are as they were.
+  // Checks the keys of all entries that are coded.
   void expect_keys(const RaggedCache& cache, const std::vector<Row>& rows, bool feeds_back, const std::string& what) {
     const Found found = find(cache, 0, 0);
     ASSERT_EQ(found.rows.size(), rows.size()) << what;
@@ -261,7 +261,7 @@ TEST(CodedPagesWithFeedback, CodeKeysByIt) {
     const std::vector<Row> rows = extend(source, 0, 0, 150, 0, random);
     const auto [chosen, kept_rows] = every_second(rows);
     keys.set_origin(rows);
-    // Which rows are nearer with feedback than without is the kernel's affair; here they only have to differ.
+    // Feedback need not bring each row nearer; here the two codes only have to differ.
     ASSERT_NE(keys.coded(rows[9].key, true), keys.coded(rows[9].key, false));
 
     RaggedCache copied(shape, pool), cut(shape, pool), settled(shape, pool);
@@ -277,7 +277,7 @@ TEST(CodedPagesWithFeedback, CodeKeysByIt) {
     keys.expect_keys(cut, kept_rows, true, "cut");
     settled.settle();
     keys.expect_keys(settled, rows, true, "settled");
-    // A fork has the same, until it drops it; the other heads have none.
+    // A fork has the same feedback until it drops it. The other heads have none.
     RaggedCache dropped = forked.fork();
     forked.settle();
     keys.expect_keys(forked, rows, true, "forked");
@@ -336,7 +336,7 @@ TEST(CodedPagesWithoutMemory, StayPlain) {
   const auto pool = PagePool::create(first + plain.page_bytes(0) + 64);
   RaggedCache cache(shape, pool);
   const std::vector<Row> rows = extend(cache, 0, 0, kPlainEntries + kPageEntries, 0, random);
-  cache.settle();  // no room for a coded page beside the plain one
+  cache.settle();  // no room for a coded page next to the plain one
   EXPECT_TRUE(find(cache, 0, 0).is_plain.back());
   expect_rows(cache, 0, 0, rows, "entry ");
   test::expect_error(ErrorCode::kOutOfMemory, "limit", [&] { extend(cache, 0, 0, 1, 40, random); });

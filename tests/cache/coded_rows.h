@@ -1,4 +1,4 @@
-// Rows of random numbers in a cache that codes them, and what is read back.
+// Rows of random numbers for caches that code them, and checks of the rows that are read back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ inline Found find(const RaggedCache& cache, int layer, int head) {
   return found;
 }
 
-// |a - b| / |b|
+// Returns |a - b| / |b|.
 inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -137,10 +137,10 @@ struct Sequence {
     for (Row& row : extend(cache, head / 2, head % 2, n, next_position, random)) {
       rows[static_cast<std::size_t>(head)].push_back(std::move(row));
     }
-    next_position += n % 4 == 2 ? n + 50'000 : n;  // what lies far apart is on pages, too
+    next_position += n % 4 == 2 ? n + 50'000 : n;  // positions that lie far apart share pages, too
   }
 
-  // Drops one of `one_in` rows of a head. high: which of those that stay are stored in more bits.
+  // Drops about one of `one_in` rows of a head. `high` chooses which of the kept rows are stored in more bits.
   using High = std::function<std::vector<std::int32_t>(const std::vector<std::int32_t>&)>;
   void keep_some(int head, unsigned one_in, std::mt19937& random, const High& high = {}) {
     std::vector<Row>& of_head = rows[static_cast<std::size_t>(head)];
@@ -155,7 +155,7 @@ struct Sequence {
     of_head = kept;
   }
 
-  // Goes through a file: what comes back is the same, to the byte.
+  // Writes the cache to a file, restores it and expects the same bytes again.
   void write_and_restore(const std::shared_ptr<PagePool>& pool) {
     std::stringstream stream;
     write_layers(cache, stream);

@@ -1,5 +1,5 @@
-// Caches whose rows lie where the processor cannot follow them: what they take, what moves, what is refused, and what
-// an executor is told.
+// Caches whose rows lie in memory that the processor cannot read: the memory they take, the rows that move, the
+// operations that are refused, and the changes that an executor learns of.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -50,7 +50,7 @@ TEST_F(DeviceMemory, SlabsGrowWithWhatIsThere) {
     n_blocks = memory_->n_blocks();
   }
   EXPECT_LT(n_blocks, 50U);
-  // Nothing of a slab can go before all of it is free.
+  // A slab is freed only when all of its pages are free.
   pool_->trim();
   EXPECT_EQ(memory_->n_blocks(), n_blocks);
   pages.clear();
@@ -164,7 +164,7 @@ TEST_F(DeviceMemory, FilesGoFromOneMemoryToTheOther) {
   EXPECT_EQ(restored.n_entries(), 0);
 }
 
-// Codes and other types are refused before anything is taken.
+// Codes and conversions between types are refused before a page is taken.
 TEST_F(DeviceMemory, RefusesWhatConvertsEntries) {
   RaggedCache coded(even_shape(2, 2, 64, EntryType::kR4, EntryType::kR4), pool_);
   const CacheShape plain = coded.shape().plain();
@@ -233,7 +233,7 @@ TEST_F(DeviceMemory, StoresValues) {
   EXPECT_EQ(read_head(fork, 0, 0)[35], make_entry(cache.shape(), 35, 1));
 }
 
-// What a mirror of page tables has to renew.
+// take_changes() returns the first page that a mirror of the page table has to renew.
 TEST_F(DeviceMemory, TellsWhichPagesChanged) {
   CacheShape shape = even_shape(2, 1, 16);
   shape.layers[1].sliding_window = 40;
@@ -247,7 +247,7 @@ TEST_F(DeviceMemory, TellsWhichPagesChanged) {
   takes(cache, 3, 3);
   cache.extend_all(1, 70);
   takes(cache, 3, 3);
-  cache.settle();  // positions 31 to 70: no page goes
+  cache.settle();  // positions 31 to 70: no page is freed
   takes(cache, 3, 3);
   EXPECT_EQ(cache.first_slot(1, 0), 31);
   cache.extend_all(26, 71);
@@ -258,11 +258,11 @@ TEST_F(DeviceMemory, TellsWhichPagesChanged) {
   RaggedCache fork = cache.fork();
   takes(fork, 0, 0);
   takes(cache, 4, 3);
-  fork.extend_all(1, 97);  // to a copy of the last page
+  fork.extend_all(1, 97);  // copies the last page
   takes(fork, 3, 2);
   takes(cache, 4, 3);
   cache.keep(0, 0, every(2, 97));
-  takes(cache, 0, 3);  // the fork has the pages
+  takes(cache, 0, 3);  // the fork holds the old pages
   cache.keep(0, 0, every(2, 49));
   takes(cache, 1, 3);
   RaggedCache moved = std::move(fork);

@@ -13,7 +13,7 @@
 namespace winnow {
 namespace {
 
-// Two layers that are cut and one with a window between them.
+// Returns a shape of two layers that are cut and, between them, one with a sliding window.
 CacheShape mixed_shape() {
   CacheShape shape = even_shape(3, 2, 16);
   shape.layers[1].sliding_window = 64;
@@ -29,7 +29,7 @@ std::vector<float> some_scores(int n, float first) {
 TEST(EntryScores, AreGivenBackRoundedToBf16) {
   EntryScores scores(mixed_shape(), PagePool::create(0));
   EXPECT_EQ(scores.layer(0), std::vector<std::vector<float>>(2));
-  EXPECT_TRUE(scores.layer(1).empty());  // no method cuts it
+  EXPECT_TRUE(scores.layer(1).empty());  // no method cuts a sliding window
   const std::vector<float> given = some_scores(70, 3e-5F);
   scores.set(0, 1, scores.make(given));
   EXPECT_TRUE(scores.layer(0)[0].empty());
@@ -104,7 +104,7 @@ TEST(EntryScores, RefuseWhatNoWriteLeft) {
   for (const std::size_t n : {std::size_t{0}, std::size_t{3}, std::size_t{40}, good.size() - 1}) {
     EXPECT_TRUE(refuses(good.substr(0, n))) << n;
   }
-  EXPECT_TRUE(refuses(written(some_scores(51, 1))));  // more than there are entries
+  EXPECT_TRUE(refuses(written(some_scores(51, 1))));  // more scores than entries
   std::string negative = good;
   negative[3] = '\xff';
   EXPECT_TRUE(refuses(negative));

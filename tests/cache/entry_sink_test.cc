@@ -9,7 +9,7 @@
 namespace winnow {
 namespace {
 
-// Pages show the first n entries where rows are written.
+// Expects a head's pages to hold its first n entries at the addresses where rows are written.
 void expect_pages(EntrySink& sink, int kv_head, std::int32_t n) {
   const HeadRows rows = sink.head_rows(kv_head);
   ASSERT_EQ(rows.n_entries, n);
@@ -23,8 +23,8 @@ void expect_pages(EntrySink& sink, int kv_head, std::int32_t n) {
   }
 }
 
-// Rows of every layer, in pieces, as a prompt's pass writes them. After each piece every row before must be where the
-// next one attends to it.
+// Writes rows of every layer in pieces, as the pass over a prompt does. After each piece, all rows so far must be where
+// the next one attends to them.
 void write_rows(EntrySink& sink, EntryMemory& memory, std::int32_t first_position, std::int32_t n_rows,
                 std::int32_t n_piece) {
   const CacheShape& shape = sink.shape();

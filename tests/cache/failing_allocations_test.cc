@@ -1,4 +1,5 @@
-// Every allocation of a cache's change fails in turn: what throws has changed nothing, and the next try succeeds.
+// Every allocation of a change to a cache fails in turn: a change that throws leaves the cache as it was, and the next
+// try succeeds.
 #include "failing_allocations.h"
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace {
 struct Case {
   const char* name;
   CacheShape shape;
-  std::int32_t far = 0;  // how far the second half of the positions lies behind the first
+  std::int32_t far = 0;  // gap between the two halves of the positions
   TestMemory memory = TestMemory::kHost;
 };
 
@@ -52,8 +53,8 @@ std::string bytes_of(const RaggedCache& cache) {
   return out.str();
 }
 
-// A change that throws has changed nothing, and the next try makes of the cache what it becomes when nothing fails. One
-// that does without what it has no memory for gets there when it is asked again.
+// Expects that a change that throws leaves the cache as it was, and that the next try has the same result as without a
+// failure. A change that goes on without the memory reaches that result when it is made again.
 void expect_all_or_nothing(const std::function<RaggedCache()>& before,
                            const std::function<void(RaggedCache&)>& change) {
   RaggedCache whole = before();
@@ -85,7 +86,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class FailingAllocations : public testing::TestWithParam<Case> {
  protected:
   std::shared_ptr<PagePool> make_pool() const { return PagePool::create(0, memory_); }
-  // A cache of kEntries as they come, and then `prepare`d.
+  // Returns a function that makes a cache of kEntries entries and calls `prepare` on it.
   std::function<RaggedCache()> made(const std::function<void(RaggedCache&)>& prepare = {}) const {
     return [this, prepare] {
       std::mt19937 random(7);
@@ -146,7 +147,7 @@ TEST_P(FailingAllocations, AppendFrom) {
       empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, high_of(kept)); });
 }
 
-// Keys that another head stored less its origin take room on their way to this one's.
+// Keys that another head stored relative to its origin need temporary memory on their way to this head.
 TEST_P(FailingAllocations, AppendFromAnotherHead) {
   const RaggedCache source = [&] {
     std::mt19937 random(7);

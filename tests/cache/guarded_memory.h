@@ -1,4 +1,4 @@
-// An entry memory as a device has it: its addresses can be computed with, but who follows one faults.
+// An entry memory like a device's: its addresses can be computed with, but an access through one faults.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,8 +19,8 @@
 
 namespace winnow {
 
-// Blocks are mapped twice: at the addresses that are given away without any rights, and where the memory itself reads
-// and writes. All blocks must have been freed at the end.
+// Every block is mapped twice: without any access rights at the address that is handed out, and readable and writable
+// for the memory itself. All blocks must have been freed at the end.
 class GuardedMemory final : public EntryMemory {
  public:
   ~GuardedMemory() override {
@@ -89,7 +89,7 @@ class GuardedMemory final : public EntryMemory {
     std::memcpy(own(to, bytes), from, bytes);
   }
 
-  // The n-th block from here on is refused, and those after it.
+  // Refuses n_times allocations, beginning with the n-th from here on.
   void fail(int n, int n_times) {
     first_refused_ = n_asked_ + n;
     last_refused_ = first_refused_ + n_times - 1;
@@ -121,7 +121,7 @@ class GuardedMemory final : public EntryMemory {
   int n_calls_ = 0;
 };
 
-// Where the rows of a test lie.
+// The kind of memory that holds the rows of a test.
 enum class TestMemory { kHost, kGuarded };
 
 inline std::shared_ptr<EntryMemory> make_memory(TestMemory kind) {

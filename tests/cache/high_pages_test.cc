@@ -1,5 +1,5 @@
-// Caches whose pages differ: the best entries of a cut stand in more bits, whole pages of them before the others of
-// their head, and what follows a cut may have types of its own.
+// Caches whose pages differ: the best entries of a cut are stored in more bits, in whole pages before the others of
+// their head, and entries after a cut may have their own types.
 #include <algorithm>
 #include <functional>
 #include <sstream>
@@ -22,11 +22,11 @@ std::vector<std::int32_t> up_to(std::int32_t n) {
   return all;
 }
 
-// Every entry is one of `rows`, to the rounding of its type; returns how many are in more bits. was_coded: what is
-// plain may have been in codes before.
+// Expects the head's entries to be `rows`, up to the rounding of their types, and returns how many are stored in more
+// bits. If was_coded, plain entries may have been coded before.
 std::int64_t expect_stored(const RaggedCache& cache, int layer, int head, const std::vector<Row>& rows,
                            const std::string& what, bool was_coded = false) {
-  constexpr double kMostOfThousands = 0.25;  // of 4 bits: the worst row that comes up among many
+  constexpr double kMostOfThousands = 0.25;  // in 4 bits: the worst row among many
   const Found found = find(cache, layer, head);
   EXPECT_EQ(found.rows.size(), rows.size()) << what;
   for (std::size_t i = 0; i < std::min(rows.size(), found.rows.size()); ++i) {
@@ -73,7 +73,7 @@ TEST(HighPages, HoldTheEntriesThatAreNamed) {
       shape.head_bytes(0, std::ssize(chosen)) + high.size() * (shape.high_entry_bytes(0) - shape.entry_bytes(0));
   for (const RaggedCache* cache : {&copied, &kept}) {
     EXPECT_EQ(cache->bytes(), bytes);
-    if (cache == &kept) continue;  // its high entries were coarse before
+    if (cache == &kept) continue;  // its high entries had fewer bits before
     expect_stored(*cache, 0, 0, expected, "cut");
     const Found found = find(*cache, 0, 0);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -83,10 +83,10 @@ TEST(HighPages, HoldTheEntriesThatAreNamed) {
     }
   }
 
-  // Runs are pages, whatever the positions; in ascending order they are pieces of them.
+  // Runs are whole pages, whatever the positions; in ascending order of positions they are parts of pages.
   EXPECT_EQ(copied.entries(0, 0).runs.size(), 1 + 2 + (chosen.size() - kPlainEntries - high.size() + 31) / 32);
 
-  // What follows comes plain, and has the other types once its page is full.
+  // New entries are plain, and get the types of the coarse entries once their page is full.
   const std::size_t n_before = expected.size();
   for (Row& row : extend(copied, 0, 0, 2 * kPageEntries, 200, random)) expected.push_back(std::move(row));
   copied.settle();
@@ -137,7 +137,7 @@ void expect_random_operations_hold(const CacheShape& shape) {
         n_high += expect_stored(other.cache, h / 2, h % 2, other.rows[static_cast<std::size_t>(h)],
                                 "operation " + std::to_string(operation) + ", step " + std::to_string(step), true);
         if (testing::Test::HasFailure()) return;
-        other.rows[static_cast<std::size_t>(h)] = find(other.cache, h / 2, h % 2).rows;  // one rounding a step
+        other.rows[static_cast<std::size_t>(h)] = find(other.cache, h / 2, h % 2).rows;  // one rounding per step
       }
     }
     if (sequences.size() == 1) {
@@ -157,7 +157,7 @@ TEST(LaterPages, EqualPlainVectorsUnderRandomOperations) {
   expect_random_operations_hold(shape);
 }
 
-// What follows a cut has its own types until the next one, in forks and files, too.
+// Entries after a cut have their own types until the next cut, also in forks and files.
 TEST(LaterPages, HoldWhatFollowsACut) {
   CacheShape shape = even_shape(1, 1, 64, EntryType::kR4, EntryType::kR3);
   shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kR4};
@@ -196,13 +196,13 @@ TEST(LaterPages, HoldWhatFollowsACut) {
   const Found again = find(restored, 0, 0);
   for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(again.rows[i].key, found.rows[i].key) << i;
 
-  // A cut stores all of it as it stores the rest; a fork keeps what it had.
+  // A cut stores all entries in the types of the coarse ones; a fork keeps its pages.
   const RaggedCache fork = cache.fork();
   cache.keep(0, 0, up_to(kCut + kMore));
   EXPECT_EQ(cache.bytes(), shape.head_bytes(0, kCut + kMore));
   expect_types(fork);
 
-  // A cache that has no such pages, and a first page of them.
+  // Files are refused by a cache without such pages, and when their first page is of this kind.
   const std::string bytes = file.str();
   CacheShape alike = shape;
   alike.later.reset();
@@ -216,8 +216,8 @@ TEST(LaterPages, HoldWhatFollowsACut) {
   refusal(shape, first);
 }
 
-// While layers are cut one after the other entries lose bits and values wait: what stays in more bits to the end has
-// one rounding, with and without memory for smaller pages.
+// While layers are cut one after the other, entries lose bits and values are held: an entry that stays in more bits to
+// the end is rounded once, with and without memory for smaller pages.
 TEST(HighPages, WaitForTheirValuesAndGiveUpBits) {
   const CacheShape shape = high_shape(1, 1);
   for (const std::size_t limit : {std::size_t{0}, std::size_t{7 * 12'000}}) {
@@ -234,7 +234,7 @@ TEST(HighPages, WaitForTheirValuesAndGiveUpBits) {
     at_once.append_from(0, 0, source.entries(0, 0), third, high);
     waiting.hold_values();
     waiting.append_from(0, 0, source.entries(0, 0), up_to(180), most);
-    waiting.keep(0, 0, third, high);  // in indices of what is stored: all of the 180
+    waiting.keep(0, 0, third, high);  // indices of the stored entries, which are all 180
     EXPECT_TRUE(waiting.holds_values());
     waiting.code_values([](int n, const std::function<void(int)>& body) {
       for (int i = 0; i < n; ++i) body(i);
@@ -253,8 +253,8 @@ TEST(HighPages, WaitForTheirValuesAndGiveUpBits) {
   }
 }
 
-// A later cut writes the pages on which an entry goes, comes or changes its type, and no others: those stay shared with
-// a fork. What moves is not coded again.
+// A later cut writes only the pages on which an entry is dropped, added or changes its type. The others stay shared
+// with a fork, and entries that move are not coded again.
 TEST(HighPages, ACutWritesOnlyPagesThatChange) {
   const CacheShape shape = high_shape(1, 1);
   const auto pool = PagePool::create(0);
@@ -289,16 +289,17 @@ TEST(HighPages, ACutWritesOnlyPagesThatChange) {
   kept.pop_back();
   EXPECT_EQ(n_written(kept, high), 0) << "the last entry goes";
   kept = all;
-  const std::int32_t coarse = 12;  // the first page behind the high ones begins with 4 to 9, 11 and 12
+  const std::int32_t coarse = 12;  // the first page after the high ones begins with 4 to 9, 11 and 12
   kept.erase(std::find(kept.begin(), kept.end(), coarse));
   EXPECT_EQ(n_written(kept, high), 6) << "one of the first page of six in fewer bits goes";
-  // The last high entry and the coarse one after it change places: the last high page and those from there on.
+  // The last high entry and the coarse one after it swap types: the last high page changes, and the coarse pages from
+  // there on.
   std::vector<std::int32_t> other = high;
   other.back() += 1;
   EXPECT_EQ(n_written(all, other), 2) << "an entry loses its bits to its neighbour";
 }
 
-// The dropped turn has made the last page plain, and its entries lie before the last of those in more bits.
+// A turn that was dropped has made the last page plain, and its entries lie before the last of those in more bits.
 TEST(HighPages, ADroppedTurnLeavesWhatAFileCanHold) {
   const CacheShape shape = high_shape(1, 1);
   const auto pool = PagePool::create(0);
@@ -340,7 +341,7 @@ TEST(HighPages, RefuseFilesThatCannotBe) {
     return std::string();
   };
   const std::size_t origin = 2 * sizeof(std::int32_t) + 128;
-  const std::size_t first_page = 6 * sizeof(std::int32_t) + origin;  // behind the shape and the head's count
+  const std::size_t first_page = 6 * sizeof(std::int32_t) + origin;  // after the shape and the head's count
   const std::size_t first_rows = 4 * (sizeof(std::int32_t) + 2 * 128);
   const std::size_t high_page = first_page + 8 + first_rows, position = high_page + 8;
   EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";

@@ -1,4 +1,4 @@
-// Keys are coded less what all keys of their head have in common.
+// Keys are coded relative to their head's origin, which stands for what all its keys have in common.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,14 +17,15 @@ namespace {
 
 constexpr int kDim = 64;
 
-// What keys of a head may have in common: as the biases of Qwen2.5 1.5B are, a hundred times what tells them apart.
+// Returns a bias that all keys of a head share, a hundred times as large as their differences, like those of Qwen2.5
+// 1.5B.
 std::vector<float> large_bias() {
   std::vector<float> bias(kDim, 0.0F);
   for (int i = 40; i < 50; ++i) bias[static_cast<std::size_t>(i)] = i % 2 == 0 ? 300.0F : -250.0F;
   return bias;
 }
 
-// Rows of normal numbers whose keys have a bias, at the end of head 0 of layer 0.
+// Appends rows of normal numbers whose keys have a bias to head 0 of layer 0, and returns them.
 std::vector<Row> extend_biased(RaggedCache& cache, std::int32_t n, std::int32_t first_position, std::mt19937& random,
                                const std::vector<float>& bias = large_bias()) {
   const std::int32_t n_before = cache.n_entries(0, 0);
@@ -37,7 +38,7 @@ std::vector<Row> extend_biased(RaggedCache& cache, std::int32_t n, std::int32_t 
   return rows;
 }
 
-// The errors of coded keys over what tells keys apart, as a root mean square.
+// Returns the root mean square error of coded keys, relative to their spread around the bias.
 double error_of_keys(const RaggedCache& cache, const std::vector<Row>& expected, const std::vector<float>& bias) {
   const Found found = find(cache, 0, 0);
   EXPECT_EQ(found.rows.size(), expected.size());
@@ -67,7 +68,7 @@ class KeyOrigins : public testing::TestWithParam<EntryType> {
     shape.is_truncatable = is_truncatable;
     return shape;
   }
-  // Of codes of normal numbers, and of biased ones in float16 (steps of 1/4 between 256 and 512).
+  // Returns the largest error of codes of normal numbers that had a bias in float16 (steps of 1/4 between 256 and 512).
   double most() const { return most_error(GetParam()) + 0.03; }
 
   std::shared_ptr<PagePool> pool_ = PagePool::create(0);
@@ -89,7 +90,7 @@ TEST_P(KeyOrigins, KeepWhatTellsBiasedKeysApart) {
     EXPECT_LT(error_of_keys(cut, rows, large_bias()), most()) << "cut";
     settled.settle();
     EXPECT_LT(error_of_keys(settled, rows, large_bias()), most()) << "settled";
-    // What follows is coded relative to the same, and what has been coded turns plain and is coded again.
+    // New entries are coded relative to the same origin, and coded entries turn plain and are coded again.
     std::vector<Row> all = rows;
     for (Row& row : extend_biased(copied, 40, 150, random_)) all.push_back(std::move(row));
     copied.keep(0, 0, up_to(190));
@@ -138,7 +139,7 @@ TEST_P(KeyOrigins, LeaveNoTraceOfWhatWasTruncated) {
   const CacheShape shape = this->shape(true);
   RaggedCache source(shape.plain(), pool_), longer(shape, pool_), shorter(shape, pool_);
   extend_biased(source, 68, 0, random_);
-  // What comes then is of another kind.
+  // The later keys have another bias.
   std::vector<float> other(kDim, 40.0F);
   extend_biased(source, 100, 68, random_, other);
   longer.append_from(0, 0, source.entries(0, 0), up_to(168));
@@ -175,7 +176,7 @@ TEST_P(KeyOrigins, ComeFromFilesWithThem) {
   EXPECT_EQ(restored.bytes(), cache.bytes());
   EXPECT_EQ(find(restored, 0, 0).rows[60].key, find(cache, 0, 0).rows[60].key);
 
-  // Behind the shape and the head's count.
+  // The origin is stored after the shape and the head's count.
   const std::size_t at = 6 * sizeof(std::int32_t), size = 2 * sizeof(std::int32_t) + 2 * kDim;
   const std::string origin = bytes.substr(at, size);
   std::string twice = bytes, late = bytes, infinite = bytes;
@@ -184,12 +185,12 @@ TEST_P(KeyOrigins, ComeFromFilesWithThem) {
   const std::uint16_t infinity = 0x7C00;
   std::memcpy(infinite.data() + at + 8, &infinity, sizeof(infinity));
   test::expect_error(ErrorCode::kBadFile, "not finite", [&] { restore(infinite); });
-  late.insert(at + size + 8 + kPlainEntries * (4 + 4 * kDim), origin);  // behind the first page
+  late.insert(at + size + 8 + kPlainEntries * (4 + 4 * kDim), origin);  // after the first page
   late.erase(at, size);
   test::expect_error(ErrorCode::kBadFile, "cannot be", [&] { restore(late); });
 }
 
-// Files of before there were origins: their codes are of whole keys, and so are those to come.
+// Files from before there were origins have codes of whole keys, and keys that are coded later are whole as well.
 TEST_P(KeyOrigins, AreMissingInOldFiles) {
   const CacheShape shape = this->shape();
   RaggedCache source(shape.plain(), pool_), cache(shape, pool_);
@@ -207,11 +208,12 @@ TEST_P(KeyOrigins, AreMissingInOldFiles) {
   for (Row& row : extend_biased(old, 40, 70, random_, none)) all.push_back(std::move(row));
   old.settle();
   for (const kernels::EntryRun& run : old.entries(0, 0).runs) EXPECT_EQ(run.origin, nullptr);
-  // The codes of the file lack an origin that is near to nothing.
+  // The codes of the file lack an origin, which would be near zero.
   EXPECT_LT(error_of_keys(old, all, none), most() + 0.2);
 }
 
-// What follows a cut has types of its own, and so have windows; files of before have those of what a cut keeps there.
+// Entries after a cut have their own types, and so have sliding windows; in older files windows have the types of a
+// cut's entries.
 TEST_P(KeyOrigins, OfWindowsInTypesOfTheirOwnComeFromFilesOldAndNew) {
   CacheShape shape = this->shape();
   shape.layers[0].sliding_window = 100;
@@ -232,7 +234,7 @@ TEST_P(KeyOrigins, OfWindowsInTypesOfTheirOwnComeFromFilesOldAndNew) {
     const EntryType type = written.later ? EntryType::kQ8_0 : GetParam();
     EXPECT_EQ(restored.entries(0, 0).runs.front().key_type, type);
     EXPECT_EQ(restored.bytes(), cache.bytes());
-    // It goes on as it was, and so do forks and their files.
+    // The restored cache goes on as before, and so do its forks and their files.
     RaggedCache fork = restored.fork();
     for (Row& row : extend_biased(fork, 45, 225, random_)) rows.push_back(std::move(row));
     rows.erase(rows.begin(), rows.begin() + 45);

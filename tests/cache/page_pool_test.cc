@@ -95,7 +95,7 @@ TEST(PagePool, KnowsPagesByTheirIds) {
     ASSERT_FALSE(pool->is_shared(page.id()));
   }
 
-  // Whoever holds an id counts for himself.
+  // Every holder of an id counts as one reference.
   PageRef& first = pages.front();
   std::byte* data = first.data();
   pool->retain(first.id());
@@ -108,7 +108,7 @@ TEST(PagePool, KnowsPagesByTheirIds) {
   pool->release(id);
   EXPECT_EQ(pool->statistics().pages_in_use, 999U);
 
-  // Ids of pages that are gone are given again, so that they stay as small as there are pages.
+  // Ids of freed pages are given out again, so that ids stay as small as the number of pages.
   pages.clear();
   for (int i = 0; i < 1000; ++i) {
     pages.push_back(pool->acquire(kPage));
@@ -204,7 +204,7 @@ TEST(PagePool, FillsOldSlabsFirstSoThatYoungOnesEmpty) {
   for (int i = 0; i < 600; ++i) pages.push_back(pool->acquire(kPage));
   const std::size_t resident_at_peak = pool->statistics().bytes_resident;
 
-  // Half of the pages, spread over all slabs, are freed; then as many as are left over come and go at random.
+  // Half of the pages, spread over all slabs, are freed; then random pages of the other half are replaced.
   for (std::size_t i = 0; i < 600; i += 2) pages[i] = PageRef();
   std::erase_if(pages, [](const PageRef& page) { return !page; });
   std::mt19937 random(1);
@@ -259,7 +259,7 @@ TEST(PagePool, MakesRoomByTrimmingForOtherSizes) {
   const auto pool = PagePool::create(kLimit);
   std::vector<PageRef> pages;
   while (pool->statistics().bytes_in_use + kPage <= kLimit) pages.push_back(pool->acquire(kPage));
-  // One page in 16 stays: no slab empties, most of the memory is free but resident.
+  // One page in 16 stays, so no slab becomes empty and most of the memory is free but resident.
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (i % 16 != 0) pages[i] = PageRef();
   }
@@ -282,7 +282,8 @@ TEST(PagePool, ReallyGivesMemoryBack) {
   EXPECT_NEAR(static_cast<double>(full - before), 64.0 * kMiB, 8.0 * kMiB);
   EXPECT_NEAR(static_cast<double>(pool->statistics().bytes_resident), 64.0 * kMiB, 1.0 * kMiB);
 
-  // Every slab keeps some pages: nothing goes until trim, then nearly all of the free ones. They must come back usable.
+  // Every slab keeps some pages, so no memory is freed until trim(), which frees nearly all unused pages. They must be
+  // usable again.
   std::vector<std::byte> expected(kPage, std::byte{1});
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (i % 8 != 0) pages[i] = PageRef();

@@ -82,7 +82,7 @@ std::vector<Case> cases() {
 class PageTableTest : public testing::TestWithParam<Case> {
  protected:
   PageTableTest() {
-    sequences_.reserve(6);  // tests hold on to them
+    sequences_.reserve(6);  // tests keep references to them
     sequences_.push_back({PageTable(shape_), std::vector<std::vector<Named>>(4), 0});
   }
 
@@ -91,7 +91,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     return [this](PageId id) { return pages_.is_shared(id); };
   }
 
-  // What the table is shown of a head: positions, and no rows.
+  // Returns the head's runs as the table needs them: with positions and without rows.
   std::vector<kernels::EntryRun> runs_of(const HeadPages& head) {
     std::vector<kernels::EntryRun> runs;
     for (std::size_t page = 0; page < head.pages.size(); ++page) {
@@ -114,7 +114,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     auto operator<=>(const Place&) const = default;
   };
 
-  // Gives pages to the changes, as a store does; of those that are wished for only every other is there.
+  // Gives pages to the changes, as a store does. About half of the optional pages are available.
   void take_pages(const HeadPages& head, HeadPlan& plan) {
     for (PageChange& change : plan.changes) {
       const bool is_fresh = change.memory == PageChange::Memory::kFresh ||
@@ -125,7 +125,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     }
   }
 
-  // Moves names as bytes would be moved.
+  // Moves names as a store moves bytes.
   void carry_out(const LayerFormat& format, const HeadPages& head, HeadPlan& plan, const std::vector<Named>& outside) {
     take_pages(head, plan);
     std::map<std::size_t, const PageChange*> changes;
@@ -144,7 +144,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
       ASSERT_EQ(move.to_kind, target.kind);
       ASSERT_GE(move.to_slot, format.of(move.to_kind).first_slot);
       ASSERT_LE(move.to_slot + move.n, kPageEntries);
-      std::vector<Named> moved;  // its offset as position
+      std::vector<Named> moved;  // with its offset as position
       for (std::int32_t i = 0; i < move.n; ++i) {
         if (move.from_page == EntryMove::kOutside) {
           moved.push_back({outside.at(static_cast<std::size_t>(move.from_slot + i)).name, 0});
@@ -208,7 +208,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     return s.entries[static_cast<std::size_t>(2 * layer + kv_head)];
   }
 
-  // Entries that have been written: the names of those that come without contents.
+  // Names the last n entries, which were appended without contents.
   void name_last(Sequence& s, int layer, int kv_head, std::int32_t n) {
     const HeadPages& head = s.table.head(layer, kv_head);
     std::vector<Named>& entries = entries_of(s, layer, kv_head);
@@ -220,7 +220,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     }
   }
 
-  // Entries that only fill up a page of one's own need no plan: it would write their offsets and nothing else.
+  // Expects that entries which only fill up an unshared page need no plan: it would write their offsets only.
   void expect_short_way(const PageTable& table, int layer, int kv_head, const HeadPlan& plan, std::int32_t n,
                         std::int32_t first_position) {
     const HeadPages& head = table.head(layer, kv_head);
@@ -232,7 +232,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
   }
 
   void append(Sequence& s) {
-    const bool has_window = shape_.layer(1).sliding_window > 0;  // which sees consecutive positions alone
+    const bool has_window = shape_.layer(1).sliding_window > 0;  // windows need consecutive positions
     if (!has_window && below(6) == 0) s.next_position += below(200'000);
     const std::int32_t n = 1 + (below(4) == 0 ? below(100) : below(3));
     for (int head = 0; head < 4; ++head) {
@@ -249,7 +249,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     s.next_position += n;
   }
 
-  // Whole pages of `kept`, none of the first entries.
+  // Returns entries of `kept` that fill whole pages, without the first entries.
   std::vector<std::int32_t> some_high(const std::vector<std::int32_t>& kept) {
     if (!shape_.high || kept.size() < kPlainEntries + kPageEntries) return {};
     std::vector<std::int32_t> high(kept.begin() + kPlainEntries, kept.end());
@@ -299,7 +299,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     s.next_position = position;
   }
 
-  // Another sequence of some of the entries of one.
+  // Adds a sequence of some of the entries of another.
   void copy_some(const Sequence& source) {
     Sequence copy = {PageTable(shape_), std::vector<std::vector<Named>>(4), source.next_position};
     for (int head = 0; head < 4; ++head) {
@@ -364,7 +364,8 @@ class PageTableTest : public testing::TestWithParam<Case> {
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(sequence));
   }
 
-  // Every entry is where the table says, every page is counted as often as it is held, and sums are sums.
+  // Expects every entry to be where the table says, every page to have as many references as holders, and the sums to
+  // be right.
   void expect_whole() {
     std::map<PageId, int> held;
     for (Sequence& s : sequences_) {
@@ -442,8 +443,8 @@ TEST_P(PageTableTest, EqualsPlainListsUnderRandomChanges) {
   EXPECT_EQ(pages_.size(), 0U);
 }
 
-// A cascade cuts a head again and again: its entries move towards the front, neighbours together, and no copy is
-// needed.
+// A cascade cuts a head repeatedly: its entries move towards the front, neighbours together, in an order that needs no
+// temporary copy.
 TEST_P(PageTableTest, MovesInOrderThroughACascade) {
   Sequence& s = sequences_[0];
   constexpr std::int32_t kEntries = 200;
@@ -470,7 +471,7 @@ TEST_P(PageTableTest, MovesInOrderThroughACascade) {
   }
 }
 
-// A cut leaves alone what it does not change: pages that a fork holds are replaced from the first change on.
+// A cut leaves pages without changes alone. Pages that a fork holds are replaced from the first change on.
 TEST_P(PageTableTest, LeavesPagesAloneOnWhichNothingChanges) {
   Sequence& s = sequences_[0];
   std::vector<std::int32_t> positions(200);

@@ -34,8 +34,8 @@ std::string with_int(std::string bytes, std::size_t offset, std::int32_t value) 
   return bytes;
 }
 
-// Restores the bytes into a cache that held something; they must be refused, and the cache be empty then.
-// Returns the message.
+// Restores the bytes into a cache that has entries, expects a refusal that leaves the cache empty, and returns the
+// message.
 std::string refusal(const std::string& bytes) {
   const auto pool = PagePool::create(1 << 20);
   RaggedCache cache(kShape, pool);
@@ -63,7 +63,7 @@ TEST(RaggedCacheIo, RestoresWhatWasWritten) {
       << "a count for each of four heads, two numbers for each of four pages";
 
   RaggedCache restored(kShape, pool);
-  extend_and_write(restored, 0, 1, 50, 0, 9);  // goes
+  extend_and_write(restored, 0, 1, 50, 0, 9);  // is replaced
   std::istringstream in(bytes + "what follows");
   restore_layers(restored, in);
   for (int layer = 0; layer < 2; ++layer) {
@@ -90,10 +90,10 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
   constexpr std::int32_t kLowest = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kHighest = std::numeric_limits<std::int32_t>::max();
   const std::int64_t peak_before = peak_resident_bytes();
-  // The counts of the four heads: 3, 0, 34 and 1 entries.
+  // The four heads have 3, 0, 34 and 1 entries.
   std::size_t offset = kShapeBytes;
   for (int head = 0; const std::size_t n : {3UL, 0UL, 34UL, 1UL}) {
-    if (head++ == 2) offset += kShapeBytes;  // the second layer's
+    if (head++ == 2) offset += kShapeBytes;  // the second layer's shape
     std::int32_t count = 0;
     std::memcpy(&count, bytes.data() + offset, sizeof(count));
     ASSERT_EQ(static_cast<std::size_t>(count), n);
@@ -131,7 +131,7 @@ TEST(RaggedCacheIo, RefusesPagesThatCannotBe) {
   for (const std::int32_t n : {0, -1, 2, 4, kPageEntries + 1, std::numeric_limits<std::int32_t>::min()}) {
     EXPECT_FALSE(refusal(with_int(bytes, n_entries, n)).empty()) << n;
   }
-  for (const std::int32_t flag : {1, 2, -1}) {  // nothing is coded here, so nothing is plain
+  for (const std::int32_t flag : {1, 2, -1}) {  // no entry is coded here, so none is marked as plain
     EXPECT_NE(refusal(with_int(bytes, is_plain, flag)).find("cannot be"), std::string::npos) << flag;
   }
 }

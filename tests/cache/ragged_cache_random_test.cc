@@ -1,6 +1,6 @@
 // Random operations on a family of forked caches, each mirrored in plain vectors. After every operation ALL caches must
-// equal their mirrors: a fork that sees another's write fails at once. So must a copy of each page table that is kept
-// by the changes alone.
+// equal their mirrors: a fork that sees another's write fails at once. So must a copy of each page table that is
+// updated from the reported changes alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Sequence {
   RaggedCache cache;
   Mirror mirror;
   std::int32_t next_position = 0;
-  std::vector<std::vector<PageRows>> pages = {};  // [n_layer * n_kv_head], never shorter again
+  std::vector<std::vector<PageRows>> pages = {};  // [n_layer * n_kv_head], only grows
 };
 
 struct Case {
@@ -39,7 +39,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
 
   void add_sequence() { sequences_.push_back({RaggedCache(shape_, pool_), Mirror(n_heads()), 0}); }
 
-  // A random ascending choice of [0, n): from none to all, sometimes a prefix.
+  // Returns a random ascending choice from [0, n): none to all of it, sometimes with a prefix.
   std::vector<std::int32_t> choose(std::size_t n) {
     std::vector<std::int32_t> chosen;
     const std::int32_t percent = below(5) * 25;
@@ -88,7 +88,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     s.next_position = position;
   }
 
-  // From a scratch cache, whose positions follow those of the sequence.
+  // Appends entries of a scratch cache, whose positions follow those of the sequence.
   void append_from(Sequence& s, std::size_t head) {
     const std::int32_t n = below(80);
     const std::uint32_t seed = ++n_written_;
@@ -100,7 +100,8 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     s.next_position += n;
   }
 
-  // The file is the same whatever memory writes it, and is read by way of the host's.
+  // Writes the cache to a file and restores it. The file is the same whichever memory writes it, and is read by way of
+  // the host's.
   void write_and_restore(Sequence& s) {
     std::stringstream stream, again;
     write_layers(s.cache, stream);
@@ -160,7 +161,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
         check_pages(s.cache, layer_of(head), kv_head_of(head), s.pages[head], operation);
       }
     }
-    // With one sequence nothing is shared: the pool holds its pages and no others.
+    // A single sequence shares no pages: the pool holds its pages and no others.
     if (sequences_.size() == 1) {
       ASSERT_EQ(pool_->statistics().bytes_in_use, sequences_[0].cache.bytes_in_pages()) << operation;
     }
@@ -212,7 +213,7 @@ TEST_P(RaggedCacheRandomTest, EqualsPlainVectors) {
         if (sequences_.size() < 4) sequences_.push_back({s.cache.fork(), s.mirror, s.next_position});
         break;
       default:
-        // A fork ends; the last sequence now and then starts anew.
+        // A fork ends, or a single sequence is sometimes cleared.
         operation = "end";
         if (sequences_.size() > 1) {
           sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(which));

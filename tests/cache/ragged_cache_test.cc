@@ -18,7 +18,7 @@ using Positions = std::vector<std::int32_t>;
 
 const CacheShape kShape = even_shape(2, 3, 16);
 
-// Pages that n entries take.
+// Returns the number of pages that n entries take.
 std::size_t n_pages(std::int32_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); }
 
 Positions range(std::int32_t first, std::int32_t end) {
@@ -129,7 +129,7 @@ TEST_F(RaggedCacheTest, KeepOfSharedPagesLeavesTheForkAlone) {
   EXPECT_EQ(cache_.entries(0, 0).runs[0].keys, fork.entries(0, 0).runs[0].keys);
   EXPECT_EQ(pages_in_use(), 4U + 2U);
 
-  // The other direction: the parent's remaining pages must not notice what the fork does.
+  // In the other direction, the fork's changes must not affect the parent's remaining pages.
   fork.keep(0, 0, Positions{5, 6, 7});
   EXPECT_EQ(read_head(fork, 0, 0), expected_entries({5, 6, 7}, 1));
   EXPECT_EQ(read_head(cache_, 0, 0), expected_entries(kept, 1));
@@ -281,7 +281,7 @@ TEST_F(RaggedCacheTest, AppendFromCopiesAcrossRuns) {
   EXPECT_EQ(read_head(source, 0, 0), expected_entries(range(100, 250), 5));
 }
 
-// 40 entries of every 10,000th position: more on a page than its 16-bit offsets reach.
+// 40 entries at every 10,000th position lie further apart on a page than its 16-bit offsets reach.
 TEST_F(RaggedCacheTest, PositionsMayLieFarApart) {
   constexpr std::int32_t kGap = 10'000;
   Positions positions;
@@ -300,7 +300,7 @@ TEST_F(RaggedCacheTest, PositionsMayLieFarApart) {
   EXPECT_EQ(positions_of(read_head(cache_, 0, 0)).back(), 400'000);
   EXPECT_EQ(positions_of(read_head(fork, 0, 0)).back(), 500'000);
 
-  // Of the neighbours alone offsets suffice again.
+  // For neighbouring entries alone, offsets suffice again.
   fork.keep(0, 0, range(3, 8));
   EXPECT_EQ(positions_of(read_head(fork, 0, 0)), (Positions{30'000, 40'000, 50'000, 60'000, 70'000}));
   EXPECT_EQ(fork.bytes(), 5 * kShape.entry_bytes(0));
@@ -320,7 +320,7 @@ TEST_F(RaggedCacheTest, ClearReturnsEverything) {
   EXPECT_EQ(read_head(cache_, 0, 0), expected_entries(range(0, 3), 2));
 }
 
-// Every operation that takes pages, against a pool that has none left.
+// Every operation that takes pages fails against a pool that has none left.
 TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
   const auto pool = PagePool::create(4 * kShape.page_bytes(0));
   RaggedCache cache(kShape, pool);
@@ -351,7 +351,7 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
   extend_and_write(cache, 0, 1, 24, 40, 2);  // the rest of its own page
   EXPECT_EQ(read_head(cache, 0, 1), expected_entries(range(0, 64), 2));
 
-  // One page is left and two are needed: the one must go back.
+  // One page is left and two are needed: the first one must be returned.
   cache.keep(0, 1, range(0, 20));
   EXPECT_TRUE(is_out_of_memory([&] { cache.extend(0, 1, 50, 64); }));
   EXPECT_TRUE(is_out_of_memory([&] { cache.extend(0, 0, 30, 40); })) << "a page, and the copy of the shared one";
@@ -361,11 +361,11 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
   EXPECT_EQ(read_head(cache, 0, 0), expected_entries(range(0, 40), 1));
 }
 
-// Prompts' worth of entries, an eviction to a tenth, and the end of the session, seen from outside the process's heap.
+// The process's resident size follows a prompt's entries, an eviction to a tenth of them, and the end of the session.
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
   constexpr std::int64_t kMiB = 1 << 20;
-  // What was freed stays for a while: the rows that keep() moved, 9.2 MiB.
+  // Under sanitizers freed memory stays for a while: the rows that keep() moved, 9.2 MiB.
   constexpr std::int64_t kQuarantine = test::kHasSanitizers ? 12 * kMiB : 0;
   const CacheShape shape = even_shape(30, 3, 64);
   const auto pool = PagePool::create(0);

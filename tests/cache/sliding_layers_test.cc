@@ -1,4 +1,5 @@
-// Layers that differ: windows that free what they have left, sizes of their own, no entries at all.
+// Layers that differ: sliding windows that free entries outside them, layers of different sizes, and layers without
+// entries.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kWindow = 50;
 
-// Full attention, a window, no entries, a window; all entries of one size.
+// Returns a shape with full attention, a sliding window, no entries and a sliding window; all entries have one size.
 CacheShape sliding_shape() {
   const LayerShape full{.n_kv_head = 2, .key_dim = 8, .value_dim = 8};
   LayerShape sliding = full;
@@ -54,7 +55,7 @@ TEST_P(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
       for (const int l : {1, 3}) {
         const auto expected = expected_entries(cache.shape(), std::max(0, end - kWindow), end);
         ASSERT_EQ(read_head(cache, l, 1), expected) << "step " << step << " tokens " << end;
-        // What a kernel finds through the addresses of pages.
+        // A kernel finds the same keys through the addresses of pages.
         const HeadRows rows = cache.head_rows(l, 1);
         ASSERT_EQ(rows.n_entries, std::ssize(expected));
         for (std::int32_t e = 0; e < rows.n_entries; ++e) {
@@ -65,7 +66,7 @@ TEST_P(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
                               key.size());
           ASSERT_EQ(key, expected[static_cast<std::size_t>(e)].key);
         }
-        // On the fewest pages that hold these positions.
+        // The entries lie on the fewest pages that hold these positions.
         ASSERT_EQ(cache.entries(l, 1).runs.size(),
                   static_cast<std::size_t>((end - 1) / kPageEntries - expected.front().position / kPageEntries + 1));
       }
@@ -159,7 +160,7 @@ TEST(SlidingLayersOfSizes, LayersHaveTheirOwnSizes) {
   test::expect_error(ErrorCode::kBadFile, "load it with the model and the cache types",
                      [&] { restore_layers(refusing, file); });
 
-  // The staging buffer serves the layers in turn, with room for the largest.
+  // The staging buffer serves the layers in turn and has room for the largest.
   StagingBuffer staging(shape, 100, 0, pool);
   EXPECT_GE(staging.bytes(), 100U * 3 * 288 + 400);
   staging.begin_layer(1);

@@ -80,7 +80,7 @@ TEST(StagingBuffer, ReturnsItsMemoryToTheSystem) {
   EXPECT_LT(resident_bytes() - before, 4 << 20);
 }
 
-// Layers that rows go through together have memory of their own, which goes back as each is through.
+// Layers that rows go through together have separate memory, which each returns when it is done.
 TEST(StagingBuffer, KeepsLayersThatAreTakenTogetherApart) {
   constexpr std::int32_t kTokens = 10;
   constexpr int kLayers = 5, kTogether = 2;

@@ -70,7 +70,7 @@ TEST(LineChartSvg, DrawsWhatThereIs) {
   const std::string svg = to_svg(line_chart());
   EXPECT_EQ(test::markup_error(svg), "");
   EXPECT_TRUE(test::outside_addresses(svg).empty());
-  // The legend's markers and the points': 3 circles, 2 squares.
+  // Each series has a marker in the legend and one per point, of which there are 3 circles and 2 squares.
   EXPECT_EQ(count(svg, "<circle"), 4);
   EXPECT_EQ(count(svg, "width=\"7.4\""), 3);
   EXPECT_EQ(count(svg, "nan"), 0);
@@ -86,12 +86,12 @@ TEST(LineChartSvg, HigherIsHigherAndRightIsRight) {
   for (std::sregex_iterator it(svg.begin(), svg.end(), circle), end; it != end; ++it) {
     places.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
   }
-  ASSERT_EQ(places.size(), 4U);  // the first is the legend's
+  ASSERT_EQ(places.size(), 4U);  // the first one is in the legend
   for (std::size_t i = 2; i < places.size(); ++i) {
     EXPECT_GT(places[i].first, places[i - 1].first);
     EXPECT_LT(places[i].second, places[i - 1].second);
   }
-  // Doubling is the same step on a logarithmic axis.
+  // Doubling x is the same step everywhere on a logarithmic axis.
   EXPECT_NEAR(places[2].first - places[1].first, places[3].first - places[2].first, 0.02);
   for (const auto& [x, y] : places) {
     EXPECT_GT(x, 0);
@@ -107,7 +107,7 @@ TEST(LineChartSvg, NothingToDraw) {
   for (Series& series : chart.series) series.points.clear();
   EXPECT_EQ(test::markup_error(to_svg(chart)), "");
   EXPECT_NE(to_svg(chart).find("no data"), std::string::npos);
-  chart.series[0].points = {{0, 1}};  // not on a logarithmic axis
+  chart.series[0].points = {{0, 1}};  // has no place on a logarithmic axis
   EXPECT_NE(to_svg(chart).find("no data"), std::string::npos);
 }
 
@@ -117,10 +117,10 @@ TEST(LineChartSvg, ManySeriesKeepTheirLegendInside) {
     chart.series.push_back({"a-method-with-a-name:option=" + std::to_string(i), {{0.1, 1.0 * i}}, {}});
   const std::string svg = to_svg(chart);
   EXPECT_EQ(test::markup_error(svg), "");
-  EXPECT_GT(count(svg, "stroke-dasharray:6 3"), 0);  // the ninth colour is the first again, dashed
+  EXPECT_GT(count(svg, "stroke-dasharray:6 3"), 0);  // the ninth series has the first colour again, dashed
 }
 
-// Fifteen methods on one plot: nobody can tell them apart by colour alone.
+// Fifteen methods on one plot cannot be told apart by colour alone.
 TEST(SeriesLooks, AreDifferentWithoutTheirColours) {
   std::set<std::pair<std::string, std::string>> looks;  // dash, marker
   std::set<std::string> colours;
@@ -137,7 +137,7 @@ TEST(LineChartSvg, NamesStandInTheOrderOfTheLinesAndApart) {
   for (const double width : {kWide, kNarrow}) {
     LineChart chart{.title = "15 methods", .x = {}, .y = {}, .series = {}, .levels = {}, .width = width};
     for (int i = 0; i < 15; ++i) {
-      // Two bundles of lines that end together.
+      // The lines form two bundles that end together.
       chart.series.push_back({.name = "method-" + std::to_string(i),
                               .points = {{0, 1.0 * i}, {1, i % 2 + 0.001 * i}},
                               .look = std::nullopt});
@@ -190,7 +190,7 @@ TEST(Titles, TakeAsManyLinesAsTheyNeed) {
 }
 
 TEST(LineChartSvg, ALongLegendDoesNotSquashThePlot) {
-  // Between the markers of the two values of the first series.
+  // Returns the distance between the markers of the first series' two values.
   const auto drawn_height = [](int n_series) {
     LineChart chart = line_chart();
     chart.levels.clear();

@@ -39,7 +39,7 @@ std::string markup_error(std::string_view markup) {
     while (place < markup.size() && (std::isalnum(static_cast<unsigned char>(markup[place])) != 0))
       name += markup[place++];
     if (name.empty()) return at("a stray '<'", markup, i);
-    // Attributes, with quotes.
+    // Attributes are skipped together with their quotes.
     bool closes_itself = false;
     while (place < markup.size() && markup[place] != '>') {
       if (markup[place] == '<') return at("'<' inside an element", markup, place);

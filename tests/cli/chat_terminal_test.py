@@ -3,7 +3,7 @@
 
   chat_terminal_test.py build/bin/winnow
 
-Skips itself without the model of WINNOW_TEST_MODEL or in a build without line editing.
+Skips itself without the model of WINNOW_TEST_MODEL and in a build without line editing.
 """
 import fcntl
 import os
@@ -22,7 +22,7 @@ import unittest
 
 TOOL = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "build/bin/winnow"
 MODEL = os.environ.get("WINNOW_TEST_MODEL", "")
-PATIENCE = 120  # seconds; a busy machine is no failure
+PATIENCE = 120  # seconds; a busy machine must not make a test fail
 UP, LEFT, HOME, BACKSPACE, CTRL_C, CTRL_D = "\x1b[A", "\x1b[D", "\x1b[H", "\x7f", "\x03", "\x04"
 DOCUMENT = "The harbour master keeps the key of the lighthouse in a blue tin. " * 20
 
@@ -36,7 +36,7 @@ class Terminal:
             os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", **environment})
             os.execv(TOOL, [TOOL, "chat", "-m", MODEL, "-t", "1", "--temp", "0", *flags])
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.seen = ""  # since the last expect
+        self.seen = ""  # output since the last expect
         self.status = None
 
     def __enter__(self):
@@ -59,7 +59,7 @@ class Terminal:
         return bool(data)
 
     def expect(self, pattern):
-        """What came up to the pattern, which is then forgotten."""
+        """Waits for the pattern, and returns and forgets the output up to its end."""
         end = time.monotonic() + PATIENCE
         while True:
             found = re.search(pattern, self.seen)
@@ -73,7 +73,8 @@ class Terminal:
         os.write(self.terminal, text.encode("utf-8"))
 
     def interrupt_after(self, text):
-        """Types a text and then Ctrl-C, which would take along what the terminal has not passed on yet."""
+        """Types a text, waits for its echo and types Ctrl-C, which would discard input that the terminal has not passed
+        on."""
         self.send(text)
         self.expect(re.escape(text))
         self.send(CTRL_C)
@@ -133,7 +134,7 @@ class ChatTerminal(unittest.TestCase):
             self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode), 0o700)
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(file.read(), "/help\n")
-            os.chmod(path, 0o644)  # somebody's copy
+            os.chmod(path, 0o644)  # as for a file that somebody copied
             with Terminal("--history", XDG_STATE_HOME=state) as chat:
                 chat.expect(r"> ")
                 chat.send(UP)
@@ -144,7 +145,7 @@ class ChatTerminal(unittest.TestCase):
                 chat.send(CTRL_D)
                 self.assertEqual(chat.exit_code(), 0)
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
-            with Terminal(XDG_STATE_HOME=state) as chat:  # unasked nothing is read or written
+            with Terminal(XDG_STATE_HOME=state) as chat:  # without --history no file is read or written
                 chat.expect(r"> ")
                 chat.send(UP + "/quit\r")
                 self.assertEqual(chat.exit_code(), 0)
@@ -163,13 +164,13 @@ class ChatTerminal(unittest.TestCase):
             chat.send("/stats\r")  # not "not meant/stats"
             self.assertGreater(int(re.search(r"prompt +(\d+)", chat.expect(r"KV cache")).group(1)), 10)
             chat.expect(r"> ")
-            chat.send("And of Italy?\r")  # only who remembers knows what is asked for
+            chat.send("And of Italy?\r")  # only a chat with history knows the question
             chat.expect(r"capital of Italy")
             chat.expect(r"> ")
             chat.send("again" + CTRL_C)
             chat.expect(r"leaves\)")
             chat.expect(r"> ")
-            chat.send("and again" + CTRL_C)  # something was typed: it does not leave
+            chat.send("and again" + CTRL_C)  # does not leave, because something was typed
             chat.expect(r"leaves\)")
             chat.expect(r"> ")
             chat.send(CTRL_C)
@@ -178,13 +179,13 @@ class ChatTerminal(unittest.TestCase):
     def test_keys_keep_their_order(self):
         with Terminal() as chat:
             chat.expect(r"> ")
-            chat.send("not meant" + CTRL_C + "nor this" + CTRL_C + "/stats\r" + CTRL_D)  # nothing waits for an echo
+            chat.send("not meant" + CTRL_C + "nor this" + CTRL_C + "/stats\r" + CTRL_D)  # sent at once
             chat.expect(r"leaves\)(?s:.)*leaves\)(?s:.)*KV cache")
             self.assertEqual(chat.exit_code(), 0)
 
     def test_the_end_may_be_typed_ahead(self):
         with Terminal() as chat:
-            chat.send(CTRL_D)  # the model is still being read
+            chat.send(CTRL_D)  # the model is still being loaded
             self.assertEqual(chat.exit_code(), 0)
 
     def test_the_prompt_is_there_when_keys_are_read(self):
@@ -200,7 +201,7 @@ class ChatTerminal(unittest.TestCase):
         with Terminal() as chat:
             chat.expect(r"> ")
             chat.send("Write a long story about a river, a lantern and a violin.\r")
-            chat.expect(r"100 %[^\r]*\r\x1b\[K(?s:.){40}")  # the prompt is read, and some of the answer there
+            chat.expect(r"100 %[^\r]*\r\x1b\[K(?s:.){40}")  # the prompt is read and the answer has begun
             chat.send(CTRL_C)
             chat.expect(r"\(stopped\)")
             chat.expect(r"> ")
@@ -225,7 +226,7 @@ class ChatTerminal(unittest.TestCase):
                 chat.send("/clear\r")
                 chat.expect(r"\(cleared\)")
                 chat.expect(r"> ")
-                chat.send("/stats\r")  # it is there again
+                chat.send("/stats\r")  # the document is in the cache again
                 self.assertEqual(int(re.search(r"prompt +(\d+)", chat.expect(r"KV cache")).group(1)), tokens)
                 chat.expect(r"> ")
                 chat.send(CTRL_D)

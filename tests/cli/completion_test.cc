@@ -1,4 +1,4 @@
-// What shells complete, and flags from the environment.
+// Shell completion, and flags from the environment.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace winnow::test {
 namespace {
 
-// What bash offers for the last word of a command line.
+// Returns the words that bash offers for the last word of a command line.
 std::vector<std::string> offered(const std::string& script, const std::string& words) {
   const std::string program = "source " + script + "; COMP_WORDS=(" + words +
                               "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _winnow; printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -40,7 +40,7 @@ TEST(Completion, OffersCommandsFlagsMethodsAndFiles) {
   EXPECT_EQ(offered(script, "winnow methods ada-sn"), (Words{"ada-snapkv"}));
 }
 
-// Every flag of every command, as its help shows it.
+// Completion offers every flag that a command's help shows.
 TEST(Completion, KnowsWhatHelpShows) {
   const std::string bash = run_tool({"completion", "bash"}).out, zsh = run_tool({"completion", "zsh"}).out;
   for (const char* command :
@@ -74,14 +74,14 @@ TEST(Environment, StandsForFlagsThatAreNotGiven) {
   };
   const std::vector<std::string> run = {"run", "-m", "none.gguf", "-p", "Hello"};
   expect_error(with(run, "THREADS", "many"), 2, "-t takes a whole number, not 'many'");
-  // The command line has the last word.
+  // The command line takes precedence.
   std::vector<std::string> two = run;
   two.insert(two.end(), {"-t", "2"});
   expect_error(with(two, "THREADS", "many"), 1, "none.gguf");
   expect_error(with({"run", "-p", "Hello"}, "MODEL", "of-the-environment.gguf"), 1, "of-the-environment.gguf");
   const ProcessResult json = with({"methods", "snapkv"}, "JSON", "-");
   EXPECT_TRUE(json.out.starts_with("{") || json.out.starts_with("[")) << json.out.substr(0, 80) << json.err;
-  // Those of another command do not matter, those of none have no effect.
+  // Variables for another command's flags are ignored, and those for no flag are refused.
   EXPECT_EQ(with({"methods"}, "PORT", "many").exit_code, 0);
   expect_error(with({"methods"}, "KV_BUGET", "10%"), 2, "did you mean WINNOW_ARG_KV_BUDGET?");
   expect_error(with({"run", "-p", "Hello"}, "JINJA", "perhaps"), 2, "--jinja");

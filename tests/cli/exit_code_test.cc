@@ -1,4 +1,4 @@
-// The exit codes of docs/reference.md, over a table of command lines: 2 for what cannot be meant, 1 for what fails.
+// The exit codes of docs/reference.md, over a table of command lines: 2 for wrong usage, 1 for failures.
 
 #include <gtest/gtest.h>
 

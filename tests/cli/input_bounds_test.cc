@@ -1,4 +1,4 @@
-// Nothing that is named or piped in is read without a bound.
+// No file or pipe is read without a bound.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr std::size_t kGibibyte = std::size_t{1} << 30;
-constexpr double kSeconds = 120;  // without a bound: until the machine has no memory left
+constexpr double kSeconds = 120;  // without a bound the tool would read until memory ends
 
 TEST(InputBounds, FilesThatNeverEnd) {
   const TemporaryDirectory directory;

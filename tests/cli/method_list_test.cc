@@ -1,4 +1,4 @@
-// Lists of methods and budgets: none twice, and none that cannot be before anything is computed.
+// Lists of methods and budgets: an item that is listed twice or cannot be met is refused before anything is computed.
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST_F(MethodListsWithModel, BudgetsThatCannotBeMetAreListedBeforeTheWork) {
                                         "snapkv:sinks=7",
                                         "--kv-budget",
                                         "10%,50%,4"});
-  expect_error(bench, 1, " of these cuts cannot be made:");  // and no row on the standard output
+  expect_error(bench, 1, " of these cuts cannot be made:");  // and no row is printed
   const auto has = [](const ProcessResult& result, const std::string& part) {
     EXPECT_NE(result.err.find(part), std::string::npos) << "'" << part << "' is not in: " << result.err;
   };

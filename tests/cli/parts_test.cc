@@ -33,7 +33,7 @@ TEST(WrapText, BreaksBetweenWords) {
   EXPECT_EQ(wrap_text("unbreakable", 5, 0), "unbreakable");
 }
 
-// Tests have no terminal.
+// Tests have no terminal, so a bar prints lines for a log.
 TEST(ProgressBar, SaysInALogHowFarItIs) {
   testing::internal::CaptureStderr();
   {
@@ -51,7 +51,7 @@ TEST(ProgressBar, SaysInALogHowFarItIs) {
     ProgressBar bar("prefill");
     for (int i = 0; i < 100; ++i) bar.update(i, 100);
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // it was over at once
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // it ended at once
   EXPECT_LE(ProgressBar::kBetweenLines, std::chrono::seconds(12));
 }
 

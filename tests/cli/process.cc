@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Closed on every way out, also of a failing test.
+// A pipe that is closed at the end of its scope, also when a test fails.
 class Pipe {
  public:
   Pipe() {
@@ -68,7 +68,7 @@ class Pipe {
   _exit(127);
 }
 
-// False at the end of the stream.
+// Appends some bytes to the text. Returns false at the end of the stream.
 bool read_some(int descriptor, std::string& text) {
   char bytes[4096];
   const ssize_t count = read(descriptor, bytes, sizeof bytes);
@@ -79,7 +79,7 @@ bool read_some(int descriptor, std::string& text) {
 }  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
-  std::signal(SIGPIPE, SIG_IGN);  // a tool that does not read its input is no failure of the test
+  std::signal(SIGPIPE, SIG_IGN);  // a tool need not read all of its input
   Pipe in, out, err;
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork failed");

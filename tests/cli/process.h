@@ -10,10 +10,10 @@ namespace winnow::test {
 
 struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
-  std::map<std::string, std::string> environment;  // added to the test's own; "" removes
-  std::string folder;                              // to run in; empty: the test's own
-  std::size_t address_space = 0;                   // bytes that the process may map, 0: any number
-  double timeout_s = 600;                          // a busy machine is no failure
+  std::map<std::string, std::string> environment;  // added to the test's own; "" removes a variable
+  std::string folder;                              // the working directory; empty: the test's own
+  std::size_t address_space = 0;                   // bytes that the process may map; 0: no limit
+  double timeout_s = 600;                          // long, so that a busy machine does not fail the test
   // After this many bytes of both outputs together ...
   std::size_t react_after = 0;
   bool then_interrupt = false;     // ... send SIGINT once

@@ -1,4 +1,4 @@
-// The tool under mpirun: a model that two and three processes share answers as one process does, and an error of one of
+// The tool under mpirun: a model that two or three processes share answers as one process does, and an error of one of
 // them ends all. Skipped where there is no mpirun or where winnow was built without MPI.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class Ranks : public testing::Test {
       GTEST_SKIP() << "there is no mpirun, or winnow was built without MPI, or with sanitizers";
   }
 
-  // interrupt_after: bytes of output after which Ctrl-C comes; 0: none.
+  // interrupt_after: bytes of output after which the process is interrupted; 0: never.
   ProcessResult run(int n_ranks, Words words, double timeout_s = 120, const std::string& input = "",
                     std::size_t interrupt_after = 0) const {
     Words all;
@@ -40,7 +40,7 @@ class Ranks : public testing::Test {
     options.input = input;
     options.react_after = interrupt_after;
     options.then_interrupt = interrupt_after > 0;
-    // Containers often forbid one process to read another's memory.
+    // Containers often forbid a process to read another's memory.
     options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}};
     return run_process(all, options);
   }
@@ -51,7 +51,7 @@ class Ranks : public testing::Test {
     return text;
   }
 
-  // No machine fills the context before Ctrl-C comes.
+  // No machine fills this context before the interrupt.
   const TinyModel model_{{.n_layer = 5, .n_ctx = 1 << 18, .chat_template = kChatmlTemplate}};
   const TemporaryDirectory directory_;
 };
@@ -82,7 +82,7 @@ TEST_F(Ranks, AnswerAsOneProcess) {
   }
 }
 
-// Rank 0 alone samples, and reads the standard input.
+// Only rank 0 samples and reads the standard input.
 TEST_F(Ranks, ReadTheStandardInput) {
   const Words words = {"run", "-n", "40", "--ignore-eos", "--temp", "3", "--seed", "4"};
   const ProcessResult alone = run(1, words, 120, long_text()), shared = run(2, words, 120, long_text());
@@ -122,7 +122,7 @@ TEST_F(Ranks, MeasureInOneTable) {
   EXPECT_EQ(Json::parse(result.out).size(), 8U);
 }
 
-// Rank 0 alone reads what is typed.
+// Only rank 0 reads the chat's input.
 TEST_F(Ranks, Talk) {
   const Words words = {"chat", "--temp", "0", "-n", "8", "--kv-evict", "snapkv", "--kv-budget", "64"};
   const std::string input = "some words\nmore of them\n/clear\nand again\n";
@@ -134,7 +134,8 @@ TEST_F(Ranks, Talk) {
   EXPECT_EQ(shared.out, alone.out);
 }
 
-// A conversation that ranks save goes on in one process, and on another number of ranks; so does one process's.
+// A conversation that several ranks save continues in one process and on another number of ranks, as one process's
+// does.
 TEST_F(Ranks, SaveAndLoad) {
   const Words words = {"chat", "--temp", "0", "-n", "8", "--kv-evict", "snapkv", "--kv-budget", "64"};
   const std::string shared = directory_.file("shared"), own = directory_.file("own");
@@ -161,7 +162,7 @@ TEST_F(Ranks, SaveAndLoad) {
   EXPECT_EQ(directory_.names().size(), 2U);
 }
 
-// Rank 0's folder, begun and gone on with.
+// Rank 0 writes the result folder, and a second run resumes it.
 TEST_F(Ranks, Evaluate) {
   const auto answers = [](const std::string& folder) {
     std::map<std::string, Json> found;
@@ -188,8 +189,8 @@ TEST_F(Ranks, Evaluate) {
   }
 }
 
-// At most one word, and no file. The exit code is the launcher's own, and so is the word's absence: on a busy machine
-// Open MPI's mpiexec now and then kills its ranks before any handler of the signal can run, whatever program they are.
+// An interrupt prints at most one word and leaves no file. The exit code is the launcher's, which may also suppress the
+// word: on a busy machine Open MPI's mpiexec sometimes kills its ranks before any handler of the signal can run.
 TEST_F(Ranks, EndTogetherOnCtrlC) {
   const std::string path = directory_.file("report.json");
   const Words words = {"run", "-p", "some words", "-n", "-1", "--ignore-eos", "--temp", "3", "--json", path};
@@ -200,7 +201,7 @@ TEST_F(Ranks, EndTogetherOnCtrlC) {
   EXPECT_TRUE(directory_.names().empty());
 }
 
-// One message of rank 0, and no file.
+// An error prints one message, by rank 0, and leaves no file.
 TEST_F(Ranks, EndTogetherWithAnError) {
   const struct {
     Words words;

@@ -1,4 +1,5 @@
-// The tool with a model in several files: any of them says and answers what the model in one file does.
+// The tool with a model in several files: given any of them, it prints and answers the same as with the model in one
+// file.
 #include "model/split_model.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ TEST_F(SplitModel, IsTheModelFromAnyOfItsFiles) {
     for (const std::string& part : parts_) {
       const ProcessResult split = run(words, part);
       EXPECT_EQ(split.exit_code, 0) << split.err;
-      // What fits follows from the memory that is free at present.
+      // The text after "memory " depends on the memory that is free at present.
       const auto lasting = [](const ProcessResult& result) { return result.out.substr(0, result.out.find("memory ")); };
       EXPECT_EQ(lasting(split), lasting(whole)) << part;
     }

@@ -23,7 +23,7 @@ ProcessResult run_tool(const std::vector<std::string>& arguments, ProcessOptions
 
 namespace {
 
-// The standard error without the lines of progress before it, which a busy machine gives time for.
+// Returns the standard error without the lines of progress before it, which appear on a busy machine.
 std::string after_progress(std::string err) {
   for (std::size_t end; (end = err.find('\n')) != std::string::npos;) {
     if (err.substr(0, end).find(" through the layers") == std::string::npos) break;

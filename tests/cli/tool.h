@@ -1,4 +1,4 @@
-// What the tests of the tool share: where it is, the model, and what an error must look like.
+// Helpers of the tool's tests: runs of the tool, temporary folders, and the model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,15 +12,15 @@
 
 namespace winnow::test {
 
-// Never the model that a person's environment names. WINNOW_TOOL, if set, is another tool to test.
+// Runs the tool without the environment's WINNOW_MODEL. WINNOW_TOOL, if set, is the path of another tool to test.
 ProcessResult run_tool(const std::vector<std::string>& arguments, ProcessOptions options = {});
 
-// Ended with the code, with nothing on the standard output and `error: ...` with the part in it on the standard error.
+// Expects the exit code, an empty standard output and a standard error of `error: ...` that contains the part.
 void expect_error(const ProcessResult& result, int exit_code, const std::string& part);
 
 std::string read_file(const std::string& path);
 
-// A directory of its own, removed at the end.
+// A temporary directory, which is removed at the end.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -29,7 +29,7 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   std::string file(const std::string& name) const { return (path_ / name).string(); }
-  // Creates it and returns its path.
+  // Creates a file and returns its path.
   std::string write(const std::string& name, const std::string& content) const;
   std::size_t count() const;
 
@@ -37,7 +37,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// A test that runs the tool on the model of the environment's WINNOW_TEST_MODEL, and is skipped without one.
+// A fixture that runs the tool on the model that WINNOW_TEST_MODEL names, and skips the test without one.
 class ModelToolTest : public testing::Test {
  protected:
   void SetUp() override;

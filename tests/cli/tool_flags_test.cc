@@ -1,4 +1,4 @@
-// What the tool says before any model is loaded: help, lists, and command lines that cannot be meant.
+// The tool's output before any model is loaded: help, lists, and refusals of wrong command lines.
 
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST(ToolUsage, OrderOfThePrefill) {
 TEST(ToolInput, Prompts) {
   const TemporaryDirectory directory;
   expect_error(run_tool({"run", "-p", ""}), 2, "the prompt of -p is empty");
-  expect_error(run_tool({"run"}), 1, "the prompt is empty");  // a pipe with nothing in it
+  expect_error(run_tool({"run"}), 1, "the prompt is empty");  // the standard input is an empty pipe
   expect_error(run_tool({"run", "-f", directory.write("empty", "")}), 1, "the prompt is empty");
   expect_error(run_tool({"run", "-f", directory.write("newline", "\n")}), 1, "the prompt is empty");
   expect_error(run_tool({"run", "-f", directory.file("missing")}), 1, "No such file");
@@ -145,7 +145,7 @@ TEST(ToolOutput, UnwritableReportIsFoundBeforeTheModelIsLoaded) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.err.find("no-model"), std::string::npos) << result.err;
   }
-  // And the probe leaves nothing behind.
+  // The check whether the report can be written leaves no file.
   run_tool({"run", "-m", no_model, "-p", "x", "--json", directory.file("report.json")});
   EXPECT_EQ(directory.count(), 0u);
 }
@@ -157,7 +157,7 @@ TEST(ToolModelFile, ThatIsNoModel) {
   expect_error(with(directory.file("")), 1, "winnow-cli-");
   expect_error(with(directory.write("empty.gguf", "")), 1, "empty.gguf");
   expect_error(with(directory.write("text.gguf", "This is a text and no model.")), 1, "text.gguf");
-  // Version 3, then counts of tensors and keys that no file can hold.
+  // Version 3 is followed by counts of tensors and keys that no file can hold.
   std::string header = std::string("GGUF") + std::string("\x03\0\0\0", 4);
   const std::string huge("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x0F", 8), none(8, '\0');
   expect_error(with(directory.write("tensors.gguf", header + huge + none)), 1, "tensors.gguf");
@@ -171,7 +171,7 @@ TEST(ToolModelFile, EnvironmentNamesTheModel) {
   expect_error(run_tool({"run", "-p", "x"}, options), 1, "named-by-environment.gguf");
 }
 
-// A name of scripts/models.txt stands for its file; where that was not fetched, the error says how.
+// A name in scripts/models.txt stands for its file, and the error names the file that is no model.
 TEST(ToolModelFile, NamesOfFetchedModels) {
   const TemporaryDirectory directory;
   std::filesystem::create_directory(directory.file("models"));
@@ -184,7 +184,7 @@ TEST(ToolModelFile, NamesOfFetchedModels) {
     expect_error(run_tool({"run", "-p", "x"}, options), 1, "models/gemma-3-270m-q4_k_m.gguf");
     options.environment.erase("WINNOW_MODEL");
   }
-  expect_error(run_tool({"run", "-m", "gemma-3", "-p", "x"}, options), 1, "gemma-3");  // no beginnings, as of files
+  expect_error(run_tool({"run", "-m", "gemma-3", "-p", "x"}, options), 1, "gemma-3");  // no prefixes of names
   directory.write("gemma-3-270m", "");
   expect_error(run_tool({"run", "-m", "gemma-3-270m", "-p", "x"}, options), 1, "'gemma-3-270m'");
 }
@@ -205,7 +205,7 @@ TEST(ToolMethods, JsonListsPartsAndOptions) {
   EXPECT_EQ(snapkv["scorer"], "snapkv");
   EXPECT_EQ(snapkv["options"]["window"], "32");
   EXPECT_EQ(snapkv["options"]["kernel"], "7");
-  EXPECT_FALSE(snapkv["options"].contains("gamma"));  // cake's
+  EXPECT_FALSE(snapkv["options"].contains("gamma"));  // an option of cake
 }
 
 TEST(ToolMethods, ReaderThatLeavesEarly) {

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-// Some hundreds of tokens in which no part repeats another.
+// Returns some hundreds of tokens in which no part repeats another.
 std::string long_text() {
   const char* const things[] = {"river", "lantern", "harbour", "violin", "mountain", "garden", "letter", "winter"};
   std::string text;
@@ -30,7 +30,8 @@ std::string long_text() {
 
 class ToolWithModel : public ModelToolTest {
  protected:
-  // `winnow COMMAND -m MODEL ...`, on one thread: threads that wait for each other crawl on a machine that is busy.
+  // Runs `winnow COMMAND -m MODEL ...` on one thread, since threads that wait for each other are slow on a busy
+  // machine.
   ProcessResult tool(const std::string& command, const Words& flags, const ProcessOptions& options = {}) const {
     Words arguments{command, "-m", model_};
     if (command != "info") arguments.insert(arguments.end(), {"-t", "1"});
@@ -38,7 +39,7 @@ class ToolWithModel : public ModelToolTest {
     return run_tool(arguments, options);
   }
 
-  // A greedy run's report.
+  // Returns the report of a greedy run.
   Json report(Words flags) const {
     flags.insert(flags.end(), {"--temp", "0", "--json", "-"});
     const ProcessResult result = tool("run", flags);
@@ -68,12 +69,12 @@ TEST_F(ToolWithModel, StreamsTextAndPrintsStatistics) {
   for (const char* word : {"prompt", "generated", "kept", "peak", "t/s"}) {
     EXPECT_NE(result.err.find(word), std::string::npos) << word << " is not in: " << result.err;
   }
-  // No terminal, no bar.
+  // Without a terminal there is no progress bar.
   EXPECT_EQ(result.err.find('\r'), std::string::npos);
 }
 
-// What an older processor would do: oneDNN and winnow's kernels are held to its instructions. The prompt is long enough
-// for products of many rows, and `auto` takes bf16 only where there are instructions for it.
+// oneDNN and winnow's kernels are limited to an older processor's instructions. The prompt is long enough for products
+// of many rows, for which PrefillWeights::kAuto takes bf16 only where there are instructions for it.
 TEST_F(ToolWithModel, AnswersTheSameOnEveryInstructionSet) {
   const std::string prompt = long_text().substr(0, 400) + "\nThe capital of France is";
   const std::pair<const char*, const char*> machines[] = {
@@ -81,7 +82,7 @@ TEST_F(ToolWithModel, AnswersTheSameOnEveryInstructionSet) {
   for (const auto& [winnow_isa, onednn_isa] : machines) {
     ProcessOptions options;
     options.environment = {{"WINNOW_ISA", winnow_isa}, {"DNNL_MAX_CPU_ISA", onednn_isa}};
-    if (run_tool({"--version"}, options).exit_code != 0) continue;  // not one of this machine's
+    if (run_tool({"--version"}, options).exit_code != 0) continue;  // not available on this machine
     const ProcessResult result = tool("run", {"-p", prompt, "-n", "4", "--temp", "0"}, options);
     EXPECT_EQ(result.exit_code, 0) << winnow_isa << ": " << result.err;
     EXPECT_NE(result.out.find("Paris"), std::string::npos) << winnow_isa << ": " << result.out;
@@ -105,7 +106,7 @@ TEST_F(ToolWithModel, AnswersTheSameOnFewerThreadsThanAskedFor) {
   }
 }
 
-// Wherever memory ends while a model loads, a prompt is read or threads start: an error, never a signal.
+// Memory that ends while a model loads, a prompt is read or threads start gives an error and never a signal.
 TEST_F(ToolWithModel, EndsInAnErrorWhereTheAddressSpaceEnds) {
   const std::size_t mebibyte = std::size_t{1} << 20;
   const std::size_t model_bytes = std::filesystem::file_size(model_);
@@ -165,7 +166,8 @@ TEST_F(ToolWithModel, ReportKeepsTheContract) {
   EXPECT_GT(json["memory"]["rss_peak_bytes"], 1 << 20);
 }
 
-// Of the bytes in f16, whatever types are stored: auto at 10 % of the bytes keeps more than a tenth of the entries.
+// Shares of bytes relate to f16, whatever types are stored: auto at 10 % of the bytes keeps more than a tenth of the
+// entries.
 TEST_F(ToolWithModel, SharesOfBytesAreThoseOfTheBudget) {
   const std::string path = directory_.file("report.json");
   const ProcessResult result =
@@ -239,7 +241,7 @@ TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
 TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
   const Json json = report({"-p", "The harbour master keeps the key of the lighthouse in a blue tin.", "-q",
                             "Where is the key?", "-n", "24"});
-  // What the small model adds is decided by less than rounding.
+  // Rounding decides what the small model adds to this.
   EXPECT_TRUE(json["text"].get<std::string>().starts_with("The key is in a blue tin.")) << json["text"];
 }
 
@@ -323,7 +325,7 @@ TEST_F(ToolWithModel, InterruptEndsWithStatisticsAndReport) {
 
 TEST_F(ToolWithModel, InterruptEndsThePrefill) {
   ProcessOptions options;
-  options.react_after = 1;  // -v names the model when the prefill begins
+  options.react_after = 1;  // the output of -v begins with the prefill
   options.then_interrupt = true;
   std::string text;
   for (int i = 0; i < 5; ++i) text += long_text();
@@ -357,7 +359,7 @@ TEST_F(ToolWithModel, ChatRemembersAndSaves) {
   second.input = "/load " + path + "\nAnd of Italy?\n/quit\nnever read\n";
   const ProcessResult loaded = tool("chat", {"--temp", "0", "-n", "24"}, second);
   ASSERT_EQ(loaded.exit_code, 0) << loaded.err;
-  // Only the saved turn says what is asked for.
+  // Only the saved turn says what the second question asks for.
   EXPECT_EQ(loaded.out, "The capital of Italy is Rome.\n");
 }
 
@@ -405,7 +407,7 @@ TEST_F(ToolWithModel, InfoCountsBytes) {
   EXPECT_EQ(first["kv_bytes"]["full"], first["n_tokens"].get<std::int64_t>() * rows * entry);
   EXPECT_EQ(first["kv_bytes"]["512"], 512 * rows * entry);
   EXPECT_GT(json["fits"]["512"], json["fits"]["full"]);
-  // The engine counts the same.
+  // The engine counts the same bytes.
   const Json run = report({"-p", "One two three", "-n", "1"});
   EXPECT_EQ(run["kv"]["bytes_full"], run["prompt_tokens"].get<std::int64_t>() * rows * entry);
 }
@@ -435,12 +437,12 @@ TEST_F(ToolWithModel, BenchRows) {
   EXPECT_EQ(cut["kv_method"], "snapkv");
   EXPECT_LT(cut["kv_entries_kept"], cut["kv_entries_full"]);
 
-  // A budget alone is one of auto, which chooses how entries are stored.
+  // A budget without a method is a budget of auto, which chooses the types of entries.
   const Json chosen =
       Json::parse(tool("bench", {"-p", "320", "-n", "0", "-r", "1", "--kv-budget", "12%bytes", "-o", "json"}).out);
   ASSERT_EQ(chosen.size(), 1u);
   EXPECT_EQ(chosen[0]["kv_method"], "auto");
-  EXPECT_EQ(chosen[0]["type_k"], "q8_0+r4");  // the best entries in more bits
+  EXPECT_EQ(chosen[0]["type_k"], "q8_0+r4");  // the best entries have more bits
   EXPECT_EQ(chosen[0]["type_v"], "q8_0+r4");
 
   const std::string markdown = tool("bench", markdown_flags).out;

@@ -9,7 +9,7 @@
 namespace winnow::device {
 namespace {
 
-// Addresses that nobody reads.
+// Returns an address that is never accessed.
 std::byte* address(std::uintptr_t n) { return reinterpret_cast<std::byte*>(n); }
 
 TEST(BlockAllocatorTest, BlocksAreAlignedAndComeFromTheLowestRoom) {

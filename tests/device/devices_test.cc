@@ -1,4 +1,4 @@
-// Devices by their names, and every plugin that cannot be used.
+// Devices by name, and plugins that cannot be used.
 #include "device/devices.h"
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 using test::expect_error;
 
-// The environment's WINNOW_CUDA_PLUGIN as long as it lives.
+// Sets the environment's WINNOW_CUDA_PLUGIN during its lifetime.
 class Plugin {
  public:
   explicit Plugin(const std::string& path) { setenv("WINNOW_CUDA_PLUGIN", path.c_str(), 1); }
   ~Plugin() { unsetenv("WINNOW_CUDA_PLUGIN"); }
 };
 
-// Whether a plugin lies beside the tests: then there is one where nothing is named.
+// Returns whether a plugin lies next to the tests, which is used when none is named.
 bool has_own_plugin() { return fs::exists(fs::read_symlink("/proc/self/exe").parent_path() / "libwinnow-cuda.so"); }
 
 void expect_no_use_of(const std::string& path, ErrorCode code, const std::string& part) {
@@ -88,7 +88,7 @@ TEST(DevicesTest, AFittingPluginIsUsed) {
   EXPECT_EQ(missing, "");
   EXPECT_EQ(devices[1].id, "cuda:0");
   EXPECT_EQ(devices[1].name, "a card");
-  // An error of the plugin's comes as it is.
+  // The plugin's errors are passed on unchanged.
   expect_error(ErrorCode::kNotFound, "no cuda:3", [] { open_device("cuda:3"); });
   expect_error(ErrorCode::kNotFound, "no cuda:0", [] { open_device("auto"); });
 }

@@ -1,4 +1,4 @@
-// The test device: copies, graphs, recordings, and that nothing else touches its memory.
+// The test device: copies, graphs, recordings, and faults when the processor touches its memory.
 #include "device/host_device.h"
 
 #include <ggml-backend.h>
@@ -36,7 +36,7 @@ void upload(Device& device, void* to, const std::vector<float>& numbers) {
   device.upload(to, numbers.data(), numbers.size() * sizeof(float));
 }
 
-// out = a + b, of n numbers in the device's memory.
+// A graph of out = a + b, of n numbers in the device's memory.
 class Sum {
  public:
   Sum(const Buffer& a, const Buffer& b, const Buffer& out, std::int64_t n) {
@@ -99,7 +99,7 @@ TEST(HostDeviceTest, TheProcessorCannotTouchItsMemory) {
 
 TEST(HostDeviceTest, WhatWasNotWrittenIsNoNumber) {
   const std::shared_ptr<Device> device = open_host_device();
-  for (int i = 0; i < 2; ++i) {  // a block that was used before is as new
+  for (int i = 0; i < 2; ++i) {  // also in a block that was used before
     const Buffer buffer = device->allocate(8 * sizeof(float));
     for (const float x : downloaded<float>(*device, buffer.data(), 8)) EXPECT_TRUE(std::isnan(x));
     upload(*device, buffer.data(), count_up(8));

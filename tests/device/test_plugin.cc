@@ -1,4 +1,4 @@
-// A plugin that has one device without anything behind it, or that does not fit the program (CMakeLists.txt).
+// A plugin with one device that cannot be opened, or one that does not fit the program (see CMakeLists.txt).
 #include <ggml.h>
 
 #include <string>

@@ -48,7 +48,7 @@ std::vector<ArchitectureVariant> architecture_variants() {
   add("granitemoe", "no shared expert", [](TinyModelOptions& o) { o.shared_n_ff = 0; });
   add("granitehybrid", "dense", [](TinyModelOptions& o) { o.n_expert = o.shared_n_ff = 0; });
   add("qwen35moe", "gate and up in one tensor", [](TinyModelOptions& o) { o.has_fused_experts = true; });
-  add("deepseek2", "DeepSeek-V2-Lite", [](TinyModelOptions& o) {  // libllama knows it by its 27 layers
+  add("deepseek2", "DeepSeek-V2-Lite", [](TinyModelOptions& o) {  // libllama recognises it by its 27 layers
     o.layers.assign(27, {.n_head = 2, .n_kv_head = 2, .key_dim = 32, .value_dim = 16, .n_ff = 40});
     o.n_embd = 32, o.latent_rank = 24, o.query_rank = 0, o.has_joined_latent = true, o.expert_gating = 0;
     o.expert_n_ff = 20, o.shared_n_ff = 40;

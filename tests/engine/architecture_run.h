@@ -1,5 +1,5 @@
-// One model of random weights of every architecture and of its variants, run against libllama and against itself: what
-// the test of architectures asserts and the table of docs/models.md shows.
+// Runs a model of random weights for every architecture and for its variants, against libllama and against itself. The
+// test of architectures asserts the results, and the table of docs/models.md shows them.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 namespace winnow::test {
 
 struct ArchitectureVariant {
-  std::string name;  // of the architecture, and of what is particular
+  std::string name;  // the architecture and what is particular to the variant
   TinyModelOptions options;
-  int n_tokens = 150;  // beyond every window and every original context
+  int n_tokens = 150;  // more than every sliding window and original context
 };
 
 std::vector<ArchitectureVariant> architecture_variants();
@@ -25,7 +25,7 @@ struct ArchitectureResult {
   double decode = 0;
 };
 
-// Throws std::runtime_error where libllama refuses the file.
+// Runs the variant in winnow and in libllama. Throws std::runtime_error if libllama refuses the file.
 ArchitectureResult compare_with_libllama(const ArchitectureVariant& variant);
 
 }  // namespace winnow::test

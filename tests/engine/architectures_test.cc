@@ -1,4 +1,4 @@
-// Every architecture and variant: libllama's logits, and everything that a session does.
+// Tests of every architecture and variant against libllama's logits, and of everything that a session does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class ArchitectureFileTest : public ArchitectureTest {};
 
 TEST_P(ArchitectureTest, EqualsLibllama) {
   const ArchitectureResult result = compare_with_libllama(GetParam());
-  EXPECT_GT(result.range, 1);  // or the comparison says nothing
+  EXPECT_GT(result.range, 1);  // otherwise the comparison means little
   EXPECT_LT(result.prefill, 1e-3);
   EXPECT_LT(result.decode, 1e-3);
 }
@@ -85,7 +85,8 @@ TEST_P(ArchitectureTest, BatchesForksAndFilesGoOnBitForBit) {
   }
 }
 
-// Without one of its constants the model is another, or none: so what libllama was compared on was read.
+// Without one of its constants a model has other logits or is refused, so the comparison with libllama covers each of
+// them.
 TEST_P(ArchitectureTest, ItsConstantsMatter) {
   const auto logits = [&](const TinyModelOptions& options) {
     Session session = Engine::create(tiny_model(options), {.n_threads = 2})->open(full_options());
@@ -112,7 +113,7 @@ TEST_P(ArchitectureTest, ItsConstantsMatter) {
   }
 }
 
-// Small, so that a file is written in no time.
+// Returns a small variant of the model, whose file is written quickly.
 TinyModelOptions smallest(TinyModelOptions o) {
   const bool is_square = o.n_embd == o.n_head * o.head_dim;
   o.n_layer = std::min(o.n_layer, 4);
@@ -134,7 +135,7 @@ TinyModelOptions smallest(TinyModelOptions o) {
   return o;
 }
 
-// What loads has to run; what does not says why.
+// Returns true if the model loads and runs, or false if that throws an Error, which must have a message.
 bool loads_and_runs(const std::string& path, int n_vocab) {
   try {
     const auto engine = Engine::create(Model::load(path), {.n_threads = 1, .n_batch = 32});
@@ -244,7 +245,7 @@ TEST(Architectures, EachHasItsTestAndItsRow) {
   }
 }
 
-// The worked example is what is compiled.
+// The worked example in the docs is the source that is compiled.
 TEST(Architectures, TheDocumentedFileIsTheSource) {
   const std::string page = read_bytes(WINNOW_DOCS "/add-an-architecture.md");
   const std::string begin = "<!-- file ";

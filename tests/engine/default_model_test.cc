@@ -1,4 +1,4 @@
-// The default model on natural text: against libllama, and what it costs in memory. Skipped without the model.
+// The default model on natural text: its distance from libllama, and its memory. Skipped without the model.
 #include <gtest/gtest.h>
 #include <llama.h>
 #include <spawn.h>
@@ -45,7 +45,7 @@ class DefaultModelTest : public testing::Test {
   }
 };
 
-// How far logits [n][n_vocab] are from a reference.
+// The distance of logits [n][n_vocab] from a reference.
 struct Distance {
   double mean_kl;  // nats
   double top1;     // share of the positions with the same likeliest token
@@ -67,7 +67,7 @@ void print(const std::string& name, const Distance& distance) {
   std::printf("%-28s mean KL %.3g nats, top-1 equal at %.2f %%\n", name.c_str(), distance.mean_kl, 100 * distance.top1);
 }
 
-// The logits [n][n_vocab] of every token of a prompt.
+// Returns the logits [n][n_vocab] of every token of a prompt.
 std::vector<std::vector<float>> prompt_logits(Engine& engine, const SessionOptions& options,
                                               std::span<const Token> tokens) {
   Session session = engine.open(options);
@@ -78,9 +78,7 @@ std::vector<std::vector<float>> prompt_logits(Engine& engine, const SessionOptio
   return logits;
 }
 
-// Against the exact result for the file's weights. libllama itself is some 3e-3 nats from it with these weights,
-// because it rounds activations to 8 bits; two runs of it that batch differently are as far from each other.
-// Long texts are cut before special tokens; libllama takes them whole.
+// Long texts are split before special tokens, while libllama takes them whole.
 TEST_F(DefaultModelTest, SpecialTokensInLongTextsAreThoseOfLibllama) {
   const Tokenizer tokenizer(model_path());
   const std::string novel = read_bytes(kTextFile);
@@ -102,9 +100,11 @@ TEST_F(DefaultModelTest, SpecialTokensInLongTextsAreThoseOfLibllama) {
   std::string many;
   for (int i = 0; i < 60'000; ++i) many += "<|im_start|>";
   EXPECT_EQ(tokenizer.tokenize(many, false, true).size(),
-            60'000U);  // in one: 12 s, and four times as long for twice as many
+            60'000U);  // unsplit: 12 s, and four times as long for twice as many
 }
 
+// The reference is the exact result for the file's weights. libllama itself is some 3e-3 nats from it with these
+// weights, because it rounds activations to 8 bits; two runs of it that batch differently are as far from each other.
 TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   constexpr std::size_t kTokens = 512;
   const auto model = Model::load(model_path());
@@ -147,14 +147,14 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   EXPECT_LE(distance.mean_kl, 1.1 * of_libllama.mean_kl) << "farther than two runs that round alike may be";
 }
 
-// What was read before a prompt must not change the answer: however much of it was kept, restored, forked or cut back
-// to, the rest is read to the same predictions.
+// The way in which a prefix was read must not change the answer: whether it was kept, restored, forked or truncated,
+// and however long it is, the rest of the prompt gives the same predictions.
 TEST_F(DefaultModelTest, WhatIsReadBehindAKeptPrefixIsWhatTheWholePromptGives) {
   constexpr std::size_t kTokens = 400;
   const auto engine = Engine::create(Model::load(model_path()));
   const std::vector<Token> tokens = text_tokens(*engine->model(), kTokens + 40);
   const std::span<const Token> prompt = std::span(tokens).first(kTokens);
-  SessionOptions in_f16;  // an entry of f32 is exact on every path
+  SessionOptions in_f16;  // f32 entries would be exact on every path
   in_f16.key_type = in_f16.value_type = EntryType::kF16;
   const TemporaryDirectory directory;
   const std::string path = directory.file("session");
@@ -163,7 +163,7 @@ TEST_F(DefaultModelTest, WhatIsReadBehindAKeptPrefixIsWhatTheWholePromptGives) {
     std::vector<float> b(expected.size());
     log_softmax(expected, a);
     log_softmax(session.logits(), b);
-    double greatest = 0;  // over what is likely enough to be sampled
+    double greatest = 0;  // over tokens that are likely enough to be sampled
     for (std::size_t i = 0; i < a.size(); ++i) {
       if (a[i] > std::log(1e-3F)) greatest = std::max(greatest, std::abs(static_cast<double>(a[i] - b[i])));
     }
@@ -206,7 +206,7 @@ TEST_F(DefaultModelTest, WhatIsReadBehindAKeptPrefixIsWhatTheWholePromptGives) {
   expect_near(compacted.logits(), restored, "a restored compacted context");
 }
 
-// Long caches are cut into slices for the threads; sums must not depend on who else is in the step.
+// Long caches are split into slices for the threads. Sums must not depend on the other sequences of the step.
 TEST_F(DefaultModelTest, ABatchGivesTheBitsOfEachAlone) {
   const auto engine = Engine::create(Model::load(model_path()), {.n_threads = 2});
   const std::vector<Token> tokens = text_tokens(*engine->model(), 1500);
@@ -227,7 +227,7 @@ TEST_F(DefaultModelTest, ABatchGivesTheBitsOfEachAlone) {
       alone[i].decode(next[i]);
       ASSERT_EQ(max_difference(together[i].logits(), alone[i].logits()), 0) << "sequence " << i << ", step " << n;
     }
-    if (n % 4 == 3) {  // sequences leave
+    if (n % 4 == 3) {  // a sequence leaves
       step.pop_back();
       alone.pop_back();
     }
@@ -253,7 +253,7 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
 }
 
-// Files that some presets need, made up: importances and kept ratios that differ from head to head.
+// Sets made-up tables that some presets need: importances and kept ratios that differ from head to head.
 void add_tables(EvictionOptions& options, const ModelInfo& model) {
   const auto n_heads = static_cast<std::size_t>(model.n_cut_heads());
   auto importance = std::make_shared<HeadImportance>();
@@ -273,12 +273,12 @@ void add_tables(EvictionOptions& options, const ModelInfo& model) {
 }
 
 TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
-  constexpr int kTokens = 1100;  // no whole pages, and more than the largest budget
+  constexpr int kTokens = 1100;  // not a multiple of a page, and more than the largest budget
   const auto engine = Engine::create(Model::load(model_path()));
   const ModelInfo& model = engine->model()->info();
   const std::vector<Token> tokens = text_tokens(*engine->model(), kTokens);
   const std::int64_t n_heads = model.n_cut_heads();
-  // Sessions of one pass share it; all of them at once would take gigabytes.
+  // The sessions of one pass share its prefill; all of them at once would take gigabytes.
   constexpr std::size_t kPresetsPerPass = 7;
   const std::deque<MethodInfo>& methods = eviction_methods();
   for (std::size_t first = 0; first < methods.size(); first += kPresetsPerPass) {
@@ -326,7 +326,7 @@ struct Peaks {
   std::size_t kv;
 };
 
-// A fresh process prefills 4,096 tokens (f32 entries, to have more to measure) and says what it took.
+// Runs a prefill of 4,096 tokens in a new process (with f32 entries, to have more to measure) and returns its peaks.
 Peaks peaks_of(const std::string& method) {
   const TemporaryDirectory directory;
   setenv("WINNOW_MEASURED_METHOD", method.c_str(), 1);

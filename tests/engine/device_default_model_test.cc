@@ -1,5 +1,5 @@
-// The default model on a device beside the processor: every method that needs no file. The device is the test device
-// (device/host_device.h), or that of WINNOW_TEST_DEVICE.
+// The default model on a device, compared with the processor for every method that needs no file. The device is the
+// test device (device/host_device.h), or that of WINNOW_TEST_DEVICE.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,7 +39,7 @@ class DeviceDefaultModelTest : public testing::Test {
   static inline std::shared_ptr<Engine> host_, device_;
 };
 
-// Returns a prompt's logits [n_tokens] of every row.
+// Returns a prompt's logits, [n_tokens][n_vocab].
 std::vector<std::vector<float>> all_logits(Engine& engine, const std::vector<Token>& prompt) {
   std::vector<std::vector<float>> rows;
   Session session = engine.open({});
@@ -55,7 +55,7 @@ double mean_kl(const std::vector<std::vector<float>>& p, const std::vector<std::
   return sum / static_cast<double>(p.size());
 }
 
-// Both round activations to 8 bits, each in its own way: they are as far from each other as one is from float32.
+// Both round activations to 8 bits, in different ways: they are as far from each other as one is from float32.
 TEST_F(DeviceDefaultModelTest, LogitsAreTheProcessors) {
   const std::vector<Token> prompt = model_->tokenize(kText, true, false);
   const auto exact =
@@ -81,7 +81,7 @@ TEST_P(DeviceDefaultModelMethodTest, KeepsWhatTheProcessorDoes) {
     n += wanted[h].size();
     for (const std::int32_t p : wanted[h]) n_other += std::find(kept[h].begin(), kept[h].end(), p) == kept[h].end();
   }
-  // Scores of rounded activations that are nearly alike change places.
+  // Rounded activations change the order of scores that are nearly equal.
   EXPECT_LE(static_cast<double>(n_other), .03 * static_cast<double>(n)) << n_other << " of " << n;
 }
 

@@ -1,5 +1,5 @@
-// Sessions on the test device (device/host_device.h), whose memory faults when the processor follows an address in it,
-// or on that of WINNOW_TEST_DEVICE, beside sessions of the processor.
+// Sessions on the test device (device/host_device.h), whose memory faults when the processor accesses it, or on that of
+// WINNOW_TEST_DEVICE, compared with sessions on the processor.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace winnow::test {
 namespace {
 
-// Products round activations otherwise than the processor does, and attention weights are float16.
+// Products round activations differently on the device, and its attention weights are float16.
 constexpr double kMostKl = 5e-4;
 
 SessionOptions f16(SessionOptions options) {
@@ -28,7 +28,7 @@ std::shared_ptr<Engine> engine_on(const std::string& device, const std::shared_p
   return Engine::create(model, options);
 }
 
-// A large head size and vocabulary are not needed to find wrong addresses.
+// Returns a small model: a large head size and vocabulary are not needed to find wrong addresses.
 TinyModelOptions small() { return {}; }
 
 class DeviceExecutorTest : public testing::Test {
@@ -51,8 +51,8 @@ TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
   EXPECT_EQ(kept_positions(session), kept_positions(expected));
 }
 
-// Expects a step of several sequences, and others of one, to be those of the processor. Both round activations to 8
-// bits for quantised weights, each in its own way.
+// Expects a step of several sequences, and others of one, to match the processor's. Both round activations to 8 bits
+// for quantised weights, in different ways.
 void expect_steps_of_the_processor(const TinyModelOptions& options, double most_kl) {
   constexpr std::size_t kSequences = 3, kSteps = 4;
   const std::shared_ptr<const Model> model = tiny_model(options);
@@ -103,7 +103,7 @@ TEST_F(DeviceExecutorTest, StepsOfArchitecturesAreThoseOfTheProcessor) {
   }
 }
 
-// So many rows go through products of bfloat16.
+// Prompts of this length are multiplied in bfloat16.
 TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
   for (const char* architecture : {"qwen3", "gemma2"}) {
     TinyModelOptions options = tiny_options(architecture);
@@ -142,7 +142,7 @@ TEST_F(DeviceExecutorTest, ForksDoNotSeeEachOther) {
   parent.prefill(prompt_);
   alone.prefill(prompt_);
   Session fork = parent.fork();
-  for (std::size_t i = 0; i < 36; ++i) {  // over a page's end
+  for (std::size_t i = 0; i < 36; ++i) {  // across a page boundary
     parent.decode(more_[i]);
     fork.decode(more_[35 - i]);
     alone.decode(more_[i]);
@@ -171,7 +171,7 @@ TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
   expect_error(ErrorCode::kInvalidArgument, [&] { engine_on("gpu", model_); });
 }
 
-// 4 MiB hold the model and a short prompt.
+// The device's 4 MiB hold the model and a short prompt.
 TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   if (device_under_test() != "host") GTEST_SKIP() << "only the test device can be made small";
   const std::shared_ptr<Engine> small = engine_on("host:4", model_);
@@ -188,7 +188,7 @@ TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   EXPECT_EQ(logits_of(session), logits_of(expected));
 }
 
-// Who observes a layer reads rows, wherever these lie.
+// An observer of a layer reads its rows, wherever they lie.
 TEST_F(DeviceExecutorTest, ObserversSeeWhatTheProcessorShows) {
   const EvidenceNeeds needs = {
       .log_sum_exp = true, .all_queries = true, .output_projection = true, .reconstruction_pass = true};
@@ -240,9 +240,9 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
     n += wanted[h].size();
     for (const std::int32_t p : wanted[h]) n_other += std::find(kept[h].begin(), kept[h].end(), p) == kept[h].end();
   }
-  // Scores that differ in the last bits change places.
+  // Scores that differ in the last bits change their order.
   EXPECT_LE(static_cast<double>(n_other), .02 * static_cast<double>(n));
-  if (n_other > 0) return;  // with other entries logits are others
+  if (n_other > 0) return;  // the logits of other entries differ
   const auto logits = decode_all(expected, more), own = decode_all(session, more);
   for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl_divergence(logits[i], own[i]), 1e-3) << i;
 }

@@ -1,4 +1,4 @@
-// Embeddings: what is pooled, and what it costs.
+// Embeddings: the states that are pooled, the options, and the memory.
 #include "winnow/embedding.h"
 
 #include <gguf.h>
@@ -16,7 +16,8 @@ namespace {
 
 using Rows = std::vector<std::vector<float>>;
 
-// Hidden states as the output reads them, of a session that keeps everything.
+// Returns the hidden states that the output reads, of a session that keeps everything. The first n_first tokens are the
+// prompt, and the others a turn.
 Rows hidden_states(Engine& engine, std::span<const Token> tokens, std::size_t n_first) {
   Session session = engine.open();
   Rows rows;
@@ -56,7 +57,7 @@ TEST(Embedding, PoolsTheHiddenStatesThatTheOutputReads) {
   options.is_normalised = true;
   const std::vector<float> unit = embed(*engine, tokens, options);
   EXPECT_NEAR(std::inner_product(unit.begin(), unit.end(), unit.begin(), 0.0), 1, 1e-6);
-  // A turn's rows are the prompt's.
+  // A turn's rows equal those of one prompt.
   EXPECT_LT(max_difference(mean(hidden_states(*engine, tokens, 90)), mean(rows)), 1e-4);
 }
 
@@ -70,7 +71,7 @@ TEST(Embedding, LogitsOnlyWhereTheyAreAskedFor) {
   session.prefill(tokens, callbacks);
   EXPECT_EQ(n_hidden, 20);
   expect_error(ErrorCode::kInvalidArgument, "", [&] { session.logits(); });
-  session.decode(5);  // goes on
+  session.decode(5);  // the session goes on
   EXPECT_EQ(session.logits().size(), 300U);
   callbacks.on_logits = [&](std::int32_t, std::span<const float>) { ++n_logits; };
   session.append(tokens, callbacks);
@@ -98,7 +99,7 @@ TEST(Embedding, HoldsOneLayerOfKeysAndValues) {
   Session session = engine->open(embedding_session(*engine->model()));
   const std::size_t staging = engine->estimate(session.options(), 1500, 0).kv_bytes_staging;
   EXPECT_LE(peak, engine->estimate(session.options(), 1500, 0).kv_bytes_peak);
-  EXPECT_LT(peak, 2 * staging);  // of eight layers
+  EXPECT_LT(peak, 2 * staging);  // there are eight layers
 }
 
 TEST(Embedding, ModelsWithoutLayersToCut) {

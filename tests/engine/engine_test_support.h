@@ -1,4 +1,4 @@
-// What the engine's tests share: tiny models, sessions on them, and a look at what a session keeps.
+// Helpers of the engine's tests: tiny models, sessions on them, and the state that a session keeps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,17 +21,17 @@
 namespace winnow::test {
 
 inline std::shared_ptr<const Model> tiny_model(const TinyModelOptions& options = {}) {
-  const TinyModel file(options);  // the mapping outlives the name
+  const TinyModel file(options);  // the mapping outlives the file
   return Model::load(file.path());
 }
 
-// The device on which device tests compute: "host", the test device, unless the environment names another.
+// Returns the device on which device tests compute: "host", the test device, unless the environment names another.
 inline std::string device_under_test() {
   const char* name = std::getenv("WINNOW_TEST_DEVICE");
   return name == nullptr ? "host" : name;
 }
 
-// What computes in an engine without a pipeline.
+// Returns the executor of an engine without a pipeline.
 inline CpuExecutor& cpu_executor(Engine::Impl& engine) { return dynamic_cast<CpuExecutor&>(*engine.executor); }
 
 inline SessionOptions full_options() {
@@ -49,8 +49,7 @@ inline SessionOptions evicting_options(const std::string& method, const std::str
   return options;
 }
 
-// Every preset that a session can use without a file; each of them must open.
-// A method as a part of a test's name.
+// Returns a method's name as a part of a test's name.
 inline std::string method_test_name(const testing::TestParamInfo<std::string>& test) {
   std::string name;
   for (const char c : test.param.substr(0, test.param.find(':')))
@@ -58,6 +57,7 @@ inline std::string method_test_name(const testing::TestParamInfo<std::string>& t
   return name;
 }
 
+// Returns every preset that a session can use without a file; each of them must open.
 inline std::vector<std::string> session_methods() {
   const auto engine = Engine::create(tiny_model({.n_layer = 1}), {.n_threads = 1});
   std::vector<std::string> methods;
@@ -84,7 +84,7 @@ inline std::vector<float> logits_of(const Session& session) {
   return {session.logits().begin(), session.logits().end()};
 }
 
-// The logits after each of these tokens, fed one by one.
+// Returns the logits after each of these tokens, fed one by one.
 inline std::vector<std::vector<float>> decode_all(Session& session, std::span<const Token> tokens) {
   std::vector<std::vector<float>> logits;
   for (const Token token : tokens) {
@@ -94,7 +94,7 @@ inline std::vector<std::vector<float>> decode_all(Session& session, std::span<co
   return logits;
 }
 
-// What must not change when a call fails.
+// The state of a session that must not change when a call fails.
 struct SessionState {
   std::vector<Token> tokens;
   HeadPositions positions;

@@ -1,4 +1,4 @@
-// What every eviction method must hold to when a session uses it, over random shapes and lengths.
+// Properties of every eviction method in a session, over random shapes and lengths.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ TEST(MethodsTest, TheEngineTakesThePresets) {
 
 class EvictionTest : public testing::TestWithParam<std::string> {
  protected:
-  // The preset with a window that leaves something to choose in short prompts.
+  // Returns the preset with a window that leaves a choice in short prompts.
   static std::string method(int window = 8) { return GetParam() + ":window=" + std::to_string(window); }
 };
 
@@ -75,12 +75,12 @@ TEST_P(EvictionTest, ABudgetOfThePromptOrMoreChangesNothing) {
   }
 }
 
-// The same with cuts while decoding: the prompt's own length is no budget.
-// By a pass that repeats the prompt, or by rows spread over it.
+// Returns true if the method scores by a pass that repeats the prompt, or by rows spread over it.
 bool scores_prompts_only(const std::string& method) {
   return method.starts_with("kvzip") || method.starts_with("auto");
 }
 
+// With cuts while decoding, the prompt's own length is no budget.
 TEST_P(EvictionTest, CutsWhileDecodingLeaveASequenceWithinItsBudgetWhole) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
   SessionOptions options = evicting_options(GetParam(), "64");
@@ -143,7 +143,7 @@ TEST_P(EvictionTest, BatchSizeDoesNotMatter) {
   }
 }
 
-// A question after a compressed context: in one batch or token by token, all of it kept.
+// A question after a compressed context is kept whole, whether it is fed in one batch or token by token.
 TEST_P(EvictionTest, AppendEqualsDecoding) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 16});
   for (const int n_question : {1, 5, 45}) {
@@ -166,7 +166,7 @@ TEST_P(EvictionTest, AppendEqualsDecoding) {
   }
 }
 
-// A later turn is cut as well; kvzip, which cannot, says so before anything changes.
+// A later turn is cut as well. kvzip cannot cut it, and throws before anything changes.
 TEST_P(EvictionTest, LaterTurnsStayWithinTheBudget) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
   Session session = engine->open(evicting_options(method(), "40"));
@@ -182,7 +182,7 @@ TEST_P(EvictionTest, LaterTurnsStayWithinTheBudget) {
   EXPECT_EQ(session.statistics().entries_kept, 40 * 6);
   for (const auto& positions : kept_positions(session)) EXPECT_EQ(positions.back(), 155);
   session.decode(9);
-  EXPECT_LT(max_difference(session.logits(), session.logits()), 1);  // numbers, none of them NaN
+  EXPECT_LT(max_difference(session.logits(), session.logits()), 1);  // no logit is NaN
 }
 
 TEST_P(EvictionTest, ChunksStayWithinTheBudget) {
@@ -200,7 +200,7 @@ TEST_P(EvictionTest, ChunksStayWithinTheBudget) {
   EXPECT_EQ(session.statistics().prompt_tokens, 150);
 }
 
-// Attention over the prompt is exact: what is evicted afterwards does not change the prompt's own logits.
+// Attention over the prompt is exact: evicting entries afterwards does not change the prompt's own logits.
 TEST_P(EvictionTest, ThePromptsOwnLogitsAreThoseOfTheFullCache) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
   const std::vector<Token> prompt = random_tokens(120, 300, 9);
@@ -214,7 +214,7 @@ TEST_P(EvictionTest, ThePromptsOwnLogitsAreThoseOfTheFullCache) {
   EXPECT_GT(max_difference(session.logits(), full.logits()), 1e-3);
 }
 
-// A cancelled prefill leaves nothing behind that a second one would see.
+// A cancelled prefill does not affect a second one.
 TEST_P(EvictionTest, PrefillAfterACancelledOneIsAsTheFirst) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
   const std::vector<Token> prompt = random_tokens(120, 300, 10);

@@ -1,5 +1,5 @@
-// A second executor, which computes nothing: the engine reads prompts, cuts and decodes with it as it does with this
-// machine's, and what it asks for is all there.
+// An executor that counts its calls and computes nothing. The engine reads prompts, cuts and decodes with it as with
+// this machine's, and its plans are complete.
 #include "engine/executor.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@ namespace winnow::test {
 namespace {
 
 struct Counts {
-  std::map<int, std::int64_t> rows_of_layer;  // that went through it
-  std::map<int, std::int64_t> copied, begun;  // rows whose hidden states become others', and those others
+  std::map<int, std::int64_t> rows_of_layer;  // rows that went through the layer
+  std::map<int, std::int64_t> copied, begun;  // rows whose hidden states are copied to others, and these others
   std::int64_t batches = 0, embedded = 0, stored = 0, steps = 0, outputs = 0;
   std::int32_t most_rows = 0;
 };
 
-// Stores zeros, as anything that carries plans out has to store something.
+// Stores zeros, since every executor has to store entries.
 void clear_rows(const CacheShape& shape, const LayerSpec& layer, std::byte* key, std::byte* value) {
   std::memset(key, 0, row_bytes(shape.plain().key_type, layer.key_dim));
   std::memset(value, 0, row_bytes(shape.plain().value_type, layer.value_dim));
@@ -142,7 +142,7 @@ TEST_P(ExecutorTest, CarriesOutAPromptItsCutAndDecoding) {
   Session session = engine->open(options);
   session.prefill(random_tokens(kPrompt, 300, 1));
 
-  const std::int64_t n_rows = counts.embedded;  // with the prompts of a pass that repeats it
+  const std::int64_t n_rows = counts.embedded;  // with the rows of a pass that repeats the prompt
   EXPECT_GE(n_rows, kPrompt);
   EXPECT_EQ(std::ssize(counts.rows_of_layer), kLayers);
   for (const auto& [layer, rows] : counts.rows_of_layer) EXPECT_EQ(rows, n_rows) << layer;

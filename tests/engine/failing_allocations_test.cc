@@ -1,5 +1,5 @@
-// Every allocation of a session's calls fails in turn: what throws has left the session as it was, and the next try
-// gives the bits that it gives when nothing fails.
+// Every allocation of a session's calls fails in turn: a call that throws leaves the session as it was, and the next
+// try gives the same bits as without a failure.
 #include "failing_allocations.h"
 
 #include <gtest/gtest.h>
@@ -20,15 +20,15 @@ std::vector<Token> some_tokens(int n, unsigned seed) {
   return tokens;
 }
 
-// What can be seen of a session: its file, which holds entries, tokens, saved queries and logits.
+// Returns the visible state of a session: its file, which holds entries, tokens, saved queries and logits.
 std::string state_of(const Session& session, const TemporaryDirectory& directory) {
   if (session.n_tokens() == 0) return "";
   session.save(directory.file("state"));
   return read_bytes(directory.file("state"));
 }
 
-// A page of codes that was opened to take more entries stays open: its numbers are the same, their bytes are not. Of
-// such caches it is compared what is kept and what the last token was answered with.
+// The part of a session that is compared for caches with codes: the kept entries and the last token's logits. A page of
+// codes that was opened for more entries stays open, with the same numbers in other bytes.
 struct Kept {
   std::int32_t n_tokens;
   HeadPositions positions;
@@ -84,7 +84,7 @@ class FailingAllocationsTest : public testing::TestWithParam<std::string> {
         has_happened = one.has_happened();
       }
       if (!has_happened) break;
-      if (!has_thrown) continue;  // it does without
+      if (!has_thrown) continue;  // the call goes on without the memory
       ++n_thrown;
       const Kept kept = kept_by(session);
       ASSERT_EQ(kept.n_tokens, old_kept.n_tokens) << "allocation " << n;
@@ -100,7 +100,7 @@ class FailingAllocationsTest : public testing::TestWithParam<std::string> {
   }
 
   TemporaryDirectory directory_;
-  // Without oneDNN's products: what the standard library takes for it fails as our own does.
+  // oneDNN's products are not used, since the standard library's allocations for them fail as our own do.
   std::shared_ptr<Engine> engine_ =
       Engine::create(tiny_model({.n_layer = 2}), {.n_threads = 1, .prefill_weights = PrefillWeights::kAsIs});
 };

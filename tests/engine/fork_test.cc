@@ -93,11 +93,11 @@ INSTANTIATE_TEST_SUITE_P(Methods, ForkTest,
                                          "ada-snapkv:window=8"),
                          method_test_name);
 
-// A session that was cut back continues as one that never saw what is gone.
+// A truncated session continues as one that never saw the dropped tokens.
 TEST(Truncate, LeavesNoTrace) {
   for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0, EntryType::kR4}) {
     SCOPED_TRACE(std::string(entry_type_name(type)));
-    // Prompts of all lengths on the same products.
+    // With f32 weights, prompts of all lengths use the same products.
     const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .prefill_weights = PrefillWeights::kF32});
     SessionOptions options = full_options();
     options.key_type = options.value_type = type;
@@ -119,12 +119,12 @@ TEST(Truncate, LeavesNoTrace) {
       if (n_back > 150) decode_all(fresh, all.subspan(150, static_cast<std::size_t>(n_back) - 150));
       back.append(other);
       fresh.append(other);
-      // A prompt of a few tokens is multiplied otherwise than their rows in a long one.
+      // A prompt of a few tokens uses other products than the same rows in a long prompt.
       EXPECT_LT(max_difference(logits_of(back), logits_of(fresh)), n_back > 32 ? 1e-9 : 0.05) << n;
       EXPECT_EQ(kept_positions(back), kept_positions(fresh)) << n;
       EXPECT_EQ(back.statistics().bytes_in_pages, fresh.statistics().bytes_in_pages) << n;
     }
-    EXPECT_EQ(whole.n_tokens(), 190);  // none of them wrote to it
+    EXPECT_EQ(whole.n_tokens(), 190);  // no fork wrote to it
     Session unchanged = whole.fork();
     unchanged.truncate(190);
     EXPECT_EQ(logits_of(unchanged), logits_of(whole));
@@ -147,14 +147,14 @@ TEST(Truncate, KnowsWhereThereIsNoWayBack) {
     return session;
   };
   refuse(read({}, evicting_options("snapkv:window=8", "40")), 50);
-  refuse(read({}, evicting_options("snapkv:window=8", "100%")), 50);  // its saved queries are those of the end
+  refuse(read({}, evicting_options("snapkv:window=8", "100%")), 50);  // its saved queries are those of the last tokens
   for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"})
     refuse(read(tiny_options(architecture), full_options()), 50);
   for (const std::int32_t n : {101, 0, -1}) {
     Session session = read({}, full_options());
     test::expect_error(ErrorCode::kInvalidArgument, "cannot go back", [&] { session.truncate(n); });
   }
-  // A window that has not moved on yet holds everything.
+  // A window that has not moved yet holds all tokens.
   TinyModelOptions wide = tiny_options("gemma3");
   wide.sliding_window = 128;
   EXPECT_EQ(read(wide, full_options()).truncatable(50), 50);

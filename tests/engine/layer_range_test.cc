@@ -19,7 +19,7 @@ std::vector<Token> prompt(std::int32_t n) {
   return tokens;
 }
 
-// What stands behind the tokens in the ranges [0, cut) and [cut, kLayers).
+// A sequence that is fed through the layer ranges [0, cut) and [cut, kLayers).
 class SplitModel {
  public:
   SplitModel(Engine::Impl& engine, int cut, int n_together)

@@ -1,5 +1,5 @@
-// A program that only rank 0 knows: the other ranks repeat its calls as they come, and all of it is what one engine
-// does.
+// A program that only rank 0 runs: the other ranks repeat its calls as they come, and the results are those of one
+// engine.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,11 +26,11 @@ TEST(LedRanks, RepeatCodesToTheByte) {
   const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
   SessionOptions options;
   options.eviction = EvictionOptions::parse("auto:repeat=always");
-  options.budget = Budget{.unit = Budget::Unit::kByteFraction, .amount = 1.0 / 7};  // no text says it exactly
+  options.budget = Budget{.unit = Budget::Unit::kByteFraction, .amount = 1.0 / 7};  // has no exact decimal form
   expect_led(model, {1}, [&](Engine& engine) { return conversation(engine, options, 500); });
 }
 
-// Everything else that a session can be asked.
+// The other calls of a session are repeated, too.
 TEST(LedRanks, RepeatEveryCall) {
   const auto model = tiny_model({.n_layer = 3});
   const TemporaryDirectory directory;
@@ -50,7 +50,7 @@ TEST(LedRanks, RepeatEveryCall) {
     session.prefill(random_tokens(20, 300, 8), {.on_hidden = add_row});
     Session loaded = engine.load_session(path);
     seen.look(loaded);
-    session = std::move(loaded);  // the one that was there is gone
+    session = std::move(loaded);  // destroys the session that was there
     {
       std::vector<Session> sessions;
       for (const char* method : {"snapkv", "cake"}) sessions.push_back(engine.open(evicting_options(method, "30%")));
@@ -60,7 +60,7 @@ TEST(LedRanks, RepeatEveryCall) {
       sessions.erase(sessions.begin());
       seen.look(sessions[0]);
     }
-    // Slices of one prompt between steps of another sequence, and a prompt that is given up.
+    // Slices of one prompt come between steps of another sequence, and another prompt is abandoned.
     Session reading = engine.open(full_options()), given_up = engine.open(full_options());
     Session* of_reading = &reading;
     Session* of_given_up = &given_up;
@@ -76,7 +76,7 @@ TEST(LedRanks, RepeatEveryCall) {
   });
 }
 
-// Rank 0 does other things between the slices of a prompt, and may give it up; all ranks are then at the same place.
+// Rank 0 does other work between the slices of a prompt, and may abandon it; all ranks are then at the same place.
 class LedSlices : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Methods, LedSlices, testing::Values("full", "snapkv", "kvzip+", "h2o"), method_test_name);
 
@@ -128,7 +128,7 @@ TEST_P(LedSlices, AreThoseOfOnePrompt) {
   EXPECT_EQ(n_slices, is_sliced ? kSweeps + n_followed : 1);
 }
 
-// What rank 0 refuses changes nothing on any rank; its error is rank 0's alone.
+// A call that rank 0 refuses changes nothing on any rank, and only rank 0 throws.
 TEST(LedRanks, GoOnAfterAnError) {
   const auto model = tiny_model({.n_layer = 3});
   const TemporaryDirectory directory;
@@ -153,7 +153,7 @@ TEST(LedRanks, GoOnAfterAnError) {
   });
 }
 
-// Rank 0's own limit refuses a prompt before others have heard of it.
+// Rank 0's own limit refuses a prompt before the other ranks learn of it.
 TEST(LedRanks, GoOnWithoutMemoryOnTheFirst) {
   const auto model = tiny_model({.n_layer = 3});
   const std::vector<std::string> errors = on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
@@ -176,7 +176,7 @@ TEST(LedRanks, GoOnWithoutMemoryOnTheFirst) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-// A rank that fails ends the calls of rank 0 and the others' listening.
+// A rank that fails ends rank 0's calls and the other ranks' follow().
 TEST(LedRanks, EndTogether) {
   const auto model = tiny_model({.n_layer = 3});
   for (int failing = 1; failing < 3; ++failing) {

@@ -1,4 +1,4 @@
-// What a session refuses, and that it is then as before: cancelled calls, byte limits, full contexts, bad options.
+// Calls that a session refuses, and that leave it as it was: cancelled calls, byte limits, full contexts, bad options.
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
@@ -25,7 +25,7 @@ TEST(OptionsTest, ThatCannotBeUsed) {
   refuse([](SessionOptions& o) { o.n_ctx = -1; });
   refuse([](SessionOptions& o) { o.cut_every = 0; });
   refuse([](SessionOptions& o) { o.prefill_chunk = -1; });
-  refuse([](SessionOptions& o) { o.key_type = EntryType::kQ8_0; });  // heads of 48
+  refuse([](SessionOptions& o) { o.key_type = EntryType::kQ8_0; });  // a head size of 48
   refuse([](SessionOptions& o) { o.value_type = EntryType::kQ4_0; });
   refuse([](SessionOptions& o) {
     o.eviction = {};
@@ -34,7 +34,7 @@ TEST(OptionsTest, ThatCannotBeUsed) {
   });
 }
 
-// Each of them asked for more memory than there is, or for hours.
+// Each of these lengths asks for more memory than there is, or for hours.
 TEST(OptionsTest, AbsurdLengthsAreRefused) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
   const auto refusal = [&](const std::string& method, const std::function<void(SessionOptions&)>& change = {}) {
@@ -70,7 +70,7 @@ TEST(OptionsTest, AbsurdLengthsAreRefused) {
     options.cut_every = 1 << 30;
   });
   EXPECT_NE(rows.find("1024 MiB are the most"), std::string::npos) << rows;
-  // What a preset has by itself fits any context.
+  // The defaults of a preset fit any context.
   SessionOptions options{.n_ctx = 8};
   options.eviction = EvictionOptions::parse("snapkv");
   options.budget = Budget::parse("50%");
@@ -131,7 +131,7 @@ TEST_F(LimitsTest, FullContext) {
   expect_error(ErrorCode::kContextFull, [&] { session.decode(7); });
   EXPECT_EQ(state_of(session), before);
 
-  Session other = engine_->open(full_options());  // in the same step nothing happens to the other either
+  Session other = engine_->open(full_options());  // nothing happens to another session of the same step either
   Session* sessions[] = {&other, &session};
   const std::vector<Token> tokens = {5, 6};
   expect_error(ErrorCode::kContextFull, [&] { engine_->decode(sessions, tokens); });
@@ -210,7 +210,7 @@ TEST_F(LimitsTest, ProgressGoesUpToTheEnd) {
 }
 
 // A turn that cannot be cut to the budget is refused before it is fed.
-// A window shrinks to what the budget leaves; sinks do not.
+// A window shrinks to the budget, but sinks do not.
 TEST_F(LimitsTest, BudgetBelowTheSinks) {
   Session session = engine_->open(evicting_options("snapkv:window=32,sinks=20", "16"));
   expect_error(ErrorCode::kInvalidArgument, [&] { session.prefill(random_tokens(80, 300, 1)); });
@@ -237,7 +237,7 @@ TEST_F(LimitsTest, ByteBudgets) {
   EXPECT_EQ(none.n_tokens(), 0);
 }
 
-// The same while decoding: the token that would make the cut necessary is not fed.
+// While decoding, the token that would make such a cut necessary is not fed.
 TEST_F(LimitsTest, BudgetBelowTheSinksWhileDecoding) {
   SessionOptions options = evicting_options("snapkv:window=32,sinks=20", "16");
   options.decode_cut = SessionOptions::DecodeCut::kTotal;
@@ -253,7 +253,7 @@ class ByteLimitTest : public testing::Test {
  protected:
   const std::shared_ptr<const Model> model_ = tiny_model();
   const std::size_t entry_bytes_ = 2 * 32 * sizeof(float) + kernels::kPositionBytes;
-  // Room for the pages and the staging buffer of `n` tokens with the full cache.
+  // Returns an engine with room for the pages and the staging buffer of n tokens with the full cache.
   std::shared_ptr<Engine> engine_for(std::size_t n) const {
     const std::size_t pages = (n + kPageEntries - 1) / kPageEntries * kPageEntries * kHeads;
     return Engine::create(model_, {.n_threads = 1, .kv_bytes_limit = (pages + 2 * n) * entry_bytes_ + 8192});
@@ -272,7 +272,7 @@ TEST_F(ByteLimitTest, PrefillBeyondIt) {
   }
   session.prefill(random_tokens(100, 300, 1));
   EXPECT_LE(engine->memory().kv_bytes_peak, engine->memory().kv_bytes_limit);
-  // Evicting, the same limit is enough for the long prompt.
+  // With eviction, the same limit is enough for the long prompt.
   session.clear();
   Session evicting = engine->open(evicting_options("snapkv:window=8", "32"));
   evicting.prefill(random_tokens(260, 300, 1));

@@ -1,5 +1,5 @@
-// Prompts of 16K tokens on the shapes of models with several kinds of layers, narrow so that they cost little: what is
-// freed is freed, and what is promised is kept.
+// Prompts of 16K tokens on models with several kinds of layers, which are narrow so that they cost little: memory is
+// freed, and estimates hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,10 +39,10 @@ TEST(LongPrompt, OfSlidingLayersTakesFullLayersAndWindows) {
   }
   EXPECT_EQ(session.statistics().bytes_in_pages, whole + windows);
   EXPECT_EQ(engine->memory().kv_bytes_in_use, whole + windows);
-  EXPECT_LT(windows, whole / 5);  // five layers of 512 tokens beside one of 16,384
+  EXPECT_LT(windows, whole / 5);  // five layers of 512 tokens against one of 16,384
 
-  // While the prompt itself passes through a layer all of its entries are there: its last rows are those of the same
-  // tokens without freeing.
+  // While a prompt passes through a layer all of its entries are there: the last rows equal those of the same tokens
+  // that are decoded after windows freed entries.
   std::vector<std::vector<float>> expected, logits;
   Session at_once = engine->open(full_options());
   at_once.prefill(tokens, {.on_logits = [&](std::int32_t position, std::span<const float> row) {
@@ -56,13 +56,13 @@ TEST(LongPrompt, OfSlidingLayersTakesFullLayersAndWindows) {
     EXPECT_LT(distances.back(), 1e-6) << i;
     EXPECT_LT(max_difference(expected[i], logits[i]), 1e-3) << i;
   }
-  // Sums in another order differ in their last bits. Now and then one of these makes another float16 of a new entry's
-  // number, and that row differs a thousand times more; most do not.
+  // Sums in another order differ in their last bits. Sometimes such a bit changes the float16 that a new entry's number
+  // is rounded to, and that row differs a thousand times more; most rows do not.
   std::sort(distances.begin(), distances.end());
   EXPECT_LT(distances[distances.size() / 2], 1e-11);
 }
 
-// Three of four layers carry a state; the others keep a tenth.
+// Three of four layers carry a state; the others keep a tenth of their entries.
 TEST(LongPrompt, OfRecurrentLayersTakesWhatIsPromised) {
   for (const char* architecture : {"qwen35", "granitehybrid"}) {
     SCOPED_TRACE(architecture);
@@ -81,7 +81,7 @@ TEST(LongPrompt, OfRecurrentLayersTakesWhatIsPromised) {
     EXPECT_EQ(session.statistics().entries_kept, (kTokens * n_heads + 5) / 10);
     const std::size_t peak = engine->memory().kv_bytes_peak;
     EXPECT_LE(peak, estimate.kv_bytes_peak);
-    EXPECT_GE(peak + peak / 10, estimate.kv_bytes_peak);  // and no more than a tenth too much
+    EXPECT_GE(peak + peak / 10, estimate.kv_bytes_peak);  // and at most a tenth more
     EXPECT_EQ(estimate.recurrent_bytes, 2 * engine->model()->info().state_bytes());
     EXPECT_LE(session.statistics().hidden_bytes, estimate.hidden_bytes + 4096);
 

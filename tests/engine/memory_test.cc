@@ -1,4 +1,4 @@
-// What a session's memory statistics say is what its pages take, and freed memory is freed.
+// A session's memory statistics equal the bytes of its pages, and freed memory is returned.
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
@@ -24,7 +24,7 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
     EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
     EXPECT_EQ(statistics.bytes_kept, static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes(0));
 
-    // Budget, one layer, and at most a page a head for the rounding, for both.
+    // The peak is at most the budget, one layer, and a page per head for rounding.
     const std::size_t rows = static_cast<std::size_t>(n_tokens) * kKvHeads * 2 * 32 * sizeof(float);
     const std::size_t one_layer = rows + static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t) + 2 * 63;
     const std::size_t rounding = kLayers * kKvHeads * shape.page_bytes(0);
@@ -62,7 +62,7 @@ TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
   }
 }
 
-// A share of the full cache's bytes is one of its bytes in f16, as a budget in per cent of the bytes is.
+// A share of the full cache's bytes relates to its bytes in f16, as a budget in per cent of the bytes does.
 TEST(Memory, TheFullCacheCountsInF16WhateverIsStored) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
   const std::vector<Token> prompt = random_tokens(600, 300, 1);
@@ -117,7 +117,7 @@ TEST(PoolTest, PagesComeBackWhenSessionsDie) {
   EXPECT_EQ(engine->memory().kv_bytes_peak, 0U);
 }
 
-// A graph for each number of sequences, with the logits of all, would be gigabytes with a large vocabulary.
+// A graph for each number of sequences, with the logits of all, would take gigabytes with a large vocabulary.
 TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
   constexpr int kVocab = 5000;
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma"}) {
@@ -130,7 +130,7 @@ TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
       std::vector<Session*> step;
       for (int i = 0; i < 12; ++i) {
         sessions.push_back(engine->open(full_options()));
-        // Heads in one slice and in several.
+        // The sessions have heads of one slice and of several.
         sessions.back().impl().cache.extend(0, 0, 1 + 150 * i, 0);
         sessions.back().impl().tokens.resize(static_cast<std::size_t>(1 + 150 * i));
       }
@@ -151,7 +151,7 @@ TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
   }
 }
 
-// As much with layers of every kind.
+// The bound per sequence also holds for layers of every kind.
 TEST(GraphMemoryTest, IsPromisedForLayersOfEveryKind) {
   for (const char* architecture :
        {"gemma3", "gemma4", "lfm2", "qwen35", "qwen35moe", "granitehybrid", "gpt-oss", "deepseek2"}) {

@@ -1,5 +1,5 @@
-// Models whose layers differ: heads, KV heads, sizes of keys and values, feed-forward widths, and sliding windows
-// beside full attention. What they compute is held to the forward pass written down in double precision.
+// Models whose layers differ: heads, KV heads, sizes of keys and values, feed-forward widths, and sliding windows next
+// to full attention. Results are compared with a forward pass in double precision.
 #include <cmath>
 #include <limits>
 
@@ -30,7 +30,7 @@ Row tensor_of(const GgufFile& file, const std::string& name) {
   return {data, data + tensor->ne[0] * tensor->ne[1]};
 }
 
-// y = W x, W [n_out rows][n_in].
+// Returns y = W x, with W [n_out rows][n_in].
 Row multiply(const Row& weights, const Row& x) {
   Row y(weights.size() / x.size());
   for (std::size_t r = 0; r < y.size(); ++r) {
@@ -61,7 +61,7 @@ void rotate(Row& heads, std::size_t key_dim, int n_rot, std::size_t position) {
   }
 }
 
-// Logits after every token.
+// Returns the logits after every token.
 std::vector<std::vector<float>> naive_logits(const std::string& path, const TinyModelOptions& options,
                                              std::span<const Token> tokens) {
   const GgufFile file(path, true);
@@ -163,7 +163,7 @@ double largest_difference(std::span<const std::vector<float>> a, std::span<const
   return largest;
 }
 
-// Entries of the layers that methods cut; expects the windows to hold what they see.
+// Returns the number of entries in the layers that methods cut; expects sliding windows to hold all tokens they see.
 std::int64_t cut_entries(const Session& session, const TinyModelOptions& options) {
   const SessionStatistics statistics = session.statistics();
   std::int64_t n = 0;
@@ -191,7 +191,7 @@ TEST(MixedLayers, PrefillAndDecodeMatchTheForwardPassInDouble) {
     EXPECT_LT(largest_difference(prefill_all(whole, tokens), expected), 1e-3) << capped;
     Session decoded = model.engine->open(full_options());
     EXPECT_LT(largest_difference(decode_all(decoded, tokens), expected), 1e-3) << capped;
-    // Turns of several sizes.
+    // The tokens are also fed in turns of several sizes.
     Session turns = model.engine->open(full_options());
     std::vector<std::vector<float>> logits = prefill_all(turns, std::span(tokens).first(50));
     for (std::size_t at = 50; at < tokens.size(); at += 16) {
@@ -241,7 +241,7 @@ TEST(MixedLayers, WindowsFreeWhatTheyHaveLeft) {
   Session session = model.engine->open(full_options());
   session.prefill(random_tokens(300, kVocab, 6));
   const CacheShape shape = session.impl().cache.shape();
-  // A window of 40 entries is on 2 pages, or 3 where it begins late on one.
+  // A window of 40 entries lies on 2 pages, or on 3 where it begins late on one.
   const auto most_bytes = [&](std::size_t n_tokens) {
     std::size_t bytes = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {
@@ -311,7 +311,7 @@ TEST(MixedLayers, AMethodWithNothingToCutIsRefused) {
 TEST(MixedLayers, ProfilesAndHeadFilesFollowTheLayers) {
   const MixedModel model;
   auto importance = std::make_shared<HeadImportance>();
-  importance->weight = {{1}, {1, 2, 3}, {}, {4, 4}, {}};  // of layers that are cut: KV heads, query heads
+  importance->weight = {{1}, {1, 2, 3}, {}, {4, 4}, {}};  // of cut layers: KV heads or query heads
   auto profile = std::make_shared<UtilityProfile>();
   profile->heads = {0, 3, 0, 1, 0};
   profile->ratios = {0.25};

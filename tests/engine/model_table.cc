@@ -1,4 +1,4 @@
-// winnow_model_table: the table of docs/models.md, measured on the tests' models of random weights.
+// winnow_model_table prints the table of docs/models.md, measured on the tests' models of random weights.
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// The power of ten above, which another machine's rounding does not change.
+// Returns the power of ten above the difference, which another machine's rounding does not change.
 std::string bound(double difference) {
   const int exponent = difference > 0 ? static_cast<int>(std::ceil(std::log10(difference))) : -9;
   return "1e" + std::to_string(exponent);

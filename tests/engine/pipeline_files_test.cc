@@ -1,4 +1,5 @@
-// Session files of a model that several ranks hold: the bytes that one engine writes, for any number of ranks to load.
+// Session files of a model that several ranks hold have the bytes that one engine writes, and any number of ranks loads
+// them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 using FirstLayers = std::vector<int>;  // of every rank but the first one
 
-// What an engine of one process or of several ranks does; every rank's errors and what each has seen.
+// The result of a program on one engine or on several ranks: every rank's observations and errors.
 struct Outcome {
   std::vector<Seen> seen;
   std::vector<std::string> errors;
@@ -51,7 +52,7 @@ Seen gone_on(Session session) {
   seen.look(session);
   session.append(random_tokens(40, 250, 8));
   seen.look(session);
-  // A later turn's cut goes by what the session remembers of its queries and scores.
+  // A later turn's cut depends on the queries and scores that the session has saved.
   if (!session.impl().evidence.needs().reconstruction_only) session.prefill(random_tokens(60, 250, 9));
   seen.look(session);
   return seen;
@@ -106,14 +107,14 @@ TEST(PipelineFiles, HoldCodesAndScores) {
   }
 }
 
-// Windows, recurrent states, latents, layers that have no entries of their own.
+// The layers have sliding windows, recurrent states, latents, or no entries of their own.
 TEST(PipelineFiles, HoldEveryKindOfLayer) {
   const auto is_plain = [](const LayerSpec& layer) {
     return layer.kind == LayerKind::kFullAttention && layer.sliding_window == 0 && layer.key_dim == layer.value_dim;
   };
   int n_models = 0;
   for (const TinyArchitecture& architecture : tiny_architectures()) {
-    if (architecture.name == "deci") continue;  // libllama's alone
+    if (architecture.name == "deci") continue;  // only libllama has it
     const auto model = tiny_model(tiny_options(architecture.name));
     const std::vector<LayerSpec>& layers = model->impl().spec.layers;
     if (std::all_of(layers.begin(), layers.end(), is_plain)) continue;
@@ -141,12 +142,12 @@ TEST(PipelineFiles, HoldASessionThatWasNotFed) {
   EXPECT_EQ(Engine::create(model, {.n_threads = 1})->load_session(path).n_tokens(), 0);
 }
 
-// All ranks throw the same error, and go on.
+// All ranks throw the same error and then go on.
 class PipelineFileErrors : public testing::Test {
  protected:
   PipelineFileErrors() { begun(*Engine::create(model_, {.n_threads = 1}), full_options(), 100).save(path_); }
 
-  // What each of three ranks says of `body`.
+  // Returns the messages that `body` throws on each of three ranks.
   std::vector<std::string> messages(ErrorCode code, const std::function<void(Engine&, Session&)>& body,
                                     std::size_t limit_of_last = 0) {
     std::vector<std::string> all(3);
@@ -186,7 +187,7 @@ TEST_F(PipelineFileErrors, OfAFileThatIsNotThere) {
   EXPECT_EQ(directory_.names(), std::vector<std::string>{"session"});
 }
 
-// Also behind a checksum that fits: in the parts of the first, the middle and the last rank.
+// Damage is found even if the checksum fits, in the parts of the first, the middle and the last rank.
 TEST_F(PipelineFileErrors, OfADamagedFile) {
   const std::string bytes = read_bytes(path_);
   constexpr std::size_t kHeader = 32, kChecksumAt = 24;
@@ -217,7 +218,7 @@ TEST_F(PipelineFileErrors, OfARankWithoutMemory) {
   EXPECT_TRUE(said[0].starts_with("rank 2: ")) << said[0];
 }
 
-// A rank that is gone leaves no file, and the one of that name as it was.
+// If a rank is gone, a save writes no file and leaves the old one as it was.
 TEST_F(PipelineFileErrors, OfARankThatIsGone) {
   const std::string before = read_bytes(path_);
   const std::vector<std::string> errors = on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {

@@ -1,5 +1,5 @@
-// A model whose layers are held by several ranks, here threads of one process, computes and keeps what one engine does
-// that holds all of them: the same bits, on every rank.
+// A model whose layers are held by several ranks, here threads of one process, computes and keeps the same bits on
+// every rank as one engine that holds all layers.
 #include "winnow/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -36,17 +36,17 @@ TEST(Pipeline, ComputesTheBitsOfOneEngine) {
   }
 }
 
-// Whatever a layer is made of: experts, windows, recurrent states, latents, rows that tokens bring.
+// Layers may be of any kind: experts, sliding windows, recurrent states, latents, embeddings per layer.
 TEST(Pipeline, ComputesEveryArchitecture) {
   for (const TinyArchitecture& architecture : tiny_architectures()) {
     SCOPED_TRACE(architecture.name);
-    if (architecture.name == "deci") continue;  // libllama's alone
+    if (architecture.name == "deci") continue;  // only libllama has it
     const auto model = tiny_model(tiny_options(architecture.name));
     expect_same(model, {1}, [&](Engine& engine) { return conversation(engine, full_options(), 5 * kBatch); });
   }
 }
 
-// A link that notes how far its rank's prefill was when rows went on to the next rank.
+// A link that records the progress of its rank's prefill whenever rows are sent to the next rank.
 class NotingLink final : public PipelineLink {
  public:
   NotingLink(std::shared_ptr<PipelineLink> link, std::size_t row_bytes) : link_(std::move(link)), bytes_(row_bytes) {}
@@ -67,7 +67,8 @@ class NotingLink final : public PipelineLink {
   const std::size_t bytes_;
 };
 
-// What rank 0, with three of four layers, had done of `n_batches` batches when each went on. kv_limit: 0 for none.
+// Returns the work of rank 0, with three of four layers, when each of n_batches batches was sent, in batches of one
+// layer. kv_limit: 0 for none.
 std::vector<std::int64_t> batches_done_when_sent(const SessionOptions& options, int n_batches, std::size_t kv_limit) {
   const auto model = tiny_model({.n_layer = 4});
   std::vector<std::int64_t> done;
@@ -75,7 +76,7 @@ std::vector<std::int64_t> batches_done_when_sent(const SessionOptions& options, 
     const auto row_bytes = static_cast<std::size_t>(model->info().n_embd) * sizeof(float);
     const auto noting = std::make_shared<NotingLink>(link, kBatch * row_bytes);
     EngineOptions engine_options = rank_options(noting, {3});
-    engine_options.prefill_weights = PrefillWeights::kAsIs;  // others are converted for several batches at a time
+    engine_options.prefill_weights = PrefillWeights::kAsIs;  // other weights are converted for several batches
     engine_options.kv_bytes_limit = kv_limit;
     Session session = Engine::create(model, engine_options)->open(options);
     session.prefill(random_tokens(n_batches * kBatch, 300, 4), {.on_progress = [&](std::int64_t n, std::int64_t) {
@@ -83,14 +84,14 @@ std::vector<std::int64_t> batches_done_when_sent(const SessionOptions& options, 
                       return true;
                     }});
     if (link->rank() > 0) return;
-    for (const std::int64_t n : noting->sent_at) done.push_back(n / kBatch + 1);  // with the one that goes on
+    for (const std::int64_t n : noting->sent_at) done.push_back(n / kBatch + 1);  // including the batch that is sent
   });
   EXPECT_EQ(errors, std::vector<std::string>(2));
   return done;
 }
 
-// The next rank gets a batch before this one begins with the batch behind it; where there is no room for the keys and
-// values of all its layers, when fewer layers are through.
+// A batch is sent to the next rank before this rank begins with the following one. Without room for the keys and values
+// of all its layers, a rank takes fewer layers together and sends batches later.
 TEST(Pipeline, SendsABatchOnBeforeTheNextBegins) {
   const SessionOptions options = evicting_options("snapkv", "20%");
   EXPECT_EQ(batches_done_when_sent(options, 5, 0), (std::vector<std::int64_t>{3, 6, 9, 12, 15}));
@@ -156,7 +157,7 @@ TEST(Pipeline, KeepsTheSameEntriesWhileDecoding) {
   }
 }
 
-// Entries in several numbers of bits, ranked over the whole model, with values refitted.
+// Entries have several numbers of bits, ranked over the whole model, and refitted values.
 TEST(Pipeline, StoresTheSameBits) {
   const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
   for (const char* method :
@@ -206,7 +207,7 @@ TEST(Pipeline, HoldsOnlyItsOwnLayers) {
   EXPECT_EQ(in_use, (std::vector<std::size_t>{of_layer, 2 * of_layer, of_layer}));
 }
 
-// One rank's error ends the others' waiting, and says whose it was.
+// One rank's error ends the others' waiting and names the rank.
 TEST(Pipeline, EndsTogether) {
   const auto model = tiny_model({.n_layer = 3});
   for (int failing = 0; failing < 3; ++failing) {
@@ -230,7 +231,7 @@ TEST(Pipeline, RefusesWhatRanksDoNotHaveAlike) {
   for (const std::string& error : errors) EXPECT_NE(error.find("another model"), std::string::npos) << error;
 }
 
-// Where ranks part the layers.
+// Ranks split the layers by their bytes.
 TEST(Pipeline, PartsLayersByTheirBytes) {
   const auto ranges = [](const std::shared_ptr<const Model>& model, int n_ranks, std::vector<int> first_layers = {}) {
     return split_layers(model->impl().spec, model->impl().file, n_ranks, first_layers);
@@ -263,7 +264,7 @@ TEST(Pipeline, PartsLayersByTheirBytes) {
   expect_same(sharing, {1, 2}, [](Engine& engine) { return conversation(engine, evicting_options("kvzip+", "40%")); });
 }
 
-// A budget that is searched for by what cuts cost, and one that no cut keeps to.
+// The search for a budget by the loss of cuts has the same result, also for a loss that no cut keeps to.
 TEST(Pipeline, FindsTheSameBudgetForALoss) {
   const auto model = tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
   const auto prompt = random_tokens(700, 300, 4);
@@ -274,7 +275,7 @@ TEST(Pipeline, FindsTheSameBudgetForALoss) {
       SessionOptions options;
       options.eviction = EvictionOptions::parse(method);
       double loss = 10;
-      for (int i = 0; i < 2; ++i) {  // then less than the smallest cut costs
+      for (int i = 0; i < 2; ++i) {  // the second loss is less than that of the smallest cut
         options.budget = Budget{.unit = Budget::Unit::kLoss, .amount = loss};
         Session session = engine.open(options);
         session.prefill(prompt);
@@ -291,7 +292,7 @@ TEST(Pipeline, FindsTheSameBudgetForALoss) {
       options.budget = Budget{.unit = Budget::Unit::kLoss, .amount = 1e-9};
       Session refused = engine.open(options);
       expect_error(ErrorCode::kInvalidArgument, [&] { refused.prefill(prompt); });
-      refused.append(random_tokens(20, 300, 4));  // all of them still go on
+      refused.append(random_tokens(20, 300, 4));  // all ranks still go on
       seen.look(refused);
       return seen;
     };
@@ -303,7 +304,7 @@ struct RankEstimates {
   std::vector<std::size_t> peaks, estimates;  // [n_ranks]
 };
 
-// Of ranks with two, three and one of the model's six layers.
+// Returns the peaks and estimates of ranks with two, three and one of the model's six layers.
 RankEstimates rank_estimates(const std::shared_ptr<const Model>& model, const SessionOptions& options,
                              std::int32_t n_prompt, std::size_t kv_limit) {
   RankEstimates all{.peaks = std::vector<std::size_t>(3), .estimates = std::vector<std::size_t>(3)};
@@ -326,8 +327,8 @@ RankEstimates rank_estimates(const std::shared_ptr<const Model>& model, const Se
   return all;
 }
 
-// What the rank needs that needs most, and no less than any takes. Within a limit it takes fewer layers together, down
-// to one, and has its cut and that one's keys and values.
+// The estimate is that of the rank that needs most, and no rank takes more. Within a limit a rank takes fewer layers
+// together, down to one, and has memory for its cut entries and that layer's keys and values.
 TEST(Pipeline, EstimatesARanksOwnPart) {
   const auto model = tiny_model({.n_layer = 6});
   const std::int32_t n_prompt = 500;

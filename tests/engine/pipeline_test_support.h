@@ -1,4 +1,5 @@
-// What tests of pipelines share: ranks that are threads of this process, and what a program learns of its sessions.
+// Helpers of pipeline tests: ranks that are threads of this process, and a record of what a program sees of its
+// sessions.
 #pragma once
 
 #include <exception>
@@ -15,10 +16,10 @@ namespace winnow::test {
 
 inline constexpr int kBatch = 48;
 
-// What a program learns of its sessions.
+// The record of what a program sees of its sessions.
 struct Seen {
   std::vector<std::vector<float>> logits;
-  std::vector<std::vector<std::vector<std::int32_t>>> kept;  // SessionStatistics::kept, again and again
+  std::vector<std::vector<std::vector<std::int32_t>>> kept;  // SessionStatistics::kept at each look
   HeadPositions positions;
   std::int64_t entries_kept = 0;
   std::size_t bytes_kept = 0, bytes_in_pages = 0;
@@ -54,7 +55,7 @@ inline EngineOptions led_options(std::shared_ptr<PipelineLink> link, std::vector
   return options;
 }
 
-// Runs `body` on every rank, each in a thread; the messages of what they throw.
+// Runs `body` on every rank, each in its own thread, and returns the messages of the exceptions.
 inline std::vector<std::string> on_ranks(int n_ranks, const std::function<void(std::shared_ptr<PipelineLink>)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(n_ranks));
   std::vector<std::thread> threads;
@@ -72,7 +73,7 @@ inline std::vector<std::string> on_ranks(int n_ranks, const std::function<void(s
   return errors;
 }
 
-// Of a rank that met its limit of memory all say so, and the others whose it was.
+// Expects the errors of all ranks to name the memory limit, and those of the other ranks to name the failing rank.
 inline void expect_failure_of(int failing, const std::vector<std::string>& errors) {
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     const bool is_others = rank != static_cast<std::size_t>(failing);
@@ -81,7 +82,7 @@ inline void expect_failure_of(int failing, const std::vector<std::string>& error
   }
 }
 
-// All ranks run the program, which is the same everywhere. first_layers: of every rank but the first one.
+// Runs the program on all ranks and on one engine, and expects the same. first_layers: of every rank but the first one.
 inline void expect_same(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
                         const Program& program) {
   const auto whole = Engine::create(model, {.n_threads = 1, .n_batch = kBatch});
@@ -103,7 +104,7 @@ inline void expect_same(const std::shared_ptr<const Model>& model, const std::ve
   }
 }
 
-// Rank 0 runs it, and behind its end what the others still hold.
+// Runs the program on rank 0 and on one engine, and expects the same and, after its end, no memory held by other ranks.
 inline void expect_led(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
                        const Program& program) {
   const Seen expected = program(*Engine::create(model, {.n_threads = 1, .n_batch = kBatch}));
@@ -124,7 +125,7 @@ inline void expect_led(const std::shared_ptr<const Model>& model, const std::vec
   EXPECT_TRUE(seen == expected);
 }
 
-// A prompt, its answer, a turn, a question, and a fork that goes its own way.
+// Runs a prompt, some answer tokens, a turn, and a fork that diverges.
 inline Seen conversation(Engine& engine, const SessionOptions& options, int n_prompt = 400) {
   const int n_vocab = engine.model()->info().n_vocab;
   Seen seen;

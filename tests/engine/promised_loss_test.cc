@@ -1,4 +1,4 @@
-// Budgets of a loss: what is measured, what is taken for it, and what becomes of it later.
+// Loss budgets: the losses that are measured, the cut that is taken, and later turns.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ TEST(PromisedLoss, TakesTheSmallestCutThatKeepsToIt) {
     const LossPromise first = promise_of(any);
     ASSERT_EQ(first.tried.size(), 1U) << method;
     EXPECT_GT(first.tried[0].kl, 0.0) << method;
-    // Less than the smallest cut costs.
+    // This loss is less than that of the smallest cut.
     char less[32];
     std::snprintf(less, sizeof less, "kl=%.7f", 0.999 * first.expected);
     Session session = engine->open(options_of(method, less));
@@ -63,11 +63,11 @@ TEST(PromisedLoss, TakesTheSmallestCutThatKeepsToIt) {
     const double most = promise.taken.amount * kPrompt * 6 * 2 * 32 * 2;
     EXPECT_LE(static_cast<double>(session.statistics().bytes_kept), most) << method;
     EXPECT_GT(static_cast<double>(session.statistics().bytes_kept), most - 6 * kPageEntries * 40) << method;
-    EXPECT_EQ(logits_of(session), logits_of(any));  // of the prompt's own pass
+    EXPECT_EQ(logits_of(session), logits_of(any));  // logits of the prompt's own pass
   }
 }
 
-// What is taken is what the same part of the bytes would have been.
+// The cut that is taken equals the cut to the same fraction of the bytes.
 TEST(PromisedLoss, IsTheCutOfThatSize) {
   const auto engine = wide_engine();
   const std::vector<Token> prompt = random_tokens(kPrompt, 300, 4), later = random_tokens(5, 300, 6);
@@ -76,7 +76,7 @@ TEST(PromisedLoss, IsTheCutOfThatSize) {
         "kvzip:layers=uniform,heads=uniform,bits=4", "kvzip+", "kvzip:layers=uniform,heads=ada,fit=values", "kvzip"}) {
     Session session = engine->open(options_of(method, "kl=10"));
     session.prefill(prompt);
-    // Where it chooses bits, it chooses among 8 and 4 for a loss: for a cut as small as this one 4.
+    // For a loss, `auto` chooses among 8 and 4 bits: for a cut as small as this one 4.
     const bool chooses_bits = std::string_view(method) == "auto:repeat=always";
     if (chooses_bits) {
       ASSERT_LT(promise_of(session).taken.amount, 0.08);
@@ -86,13 +86,13 @@ TEST(PromisedLoss, IsTheCutOfThatSize) {
     direct.prefill(prompt);
     EXPECT_EQ(kept_positions(session), kept_positions(direct)) << method;
     EXPECT_EQ(session.statistics().bytes_kept, direct.statistics().bytes_kept) << method;
-    // Keys that first stood among the best ones come to 4 bits by way of 8.
+    // Keys that were among the best ones at first are coded in 8 bits before they are coded in 4.
     if (chooses_bits || std::string_view(method).find("8:") != std::string_view::npos) continue;
     EXPECT_EQ(decode_all(session, later), decode_all(direct, later)) << method;
   }
 }
 
-// Every cut that was tried, made by hand: what it keeps of the text before the held-out tokens reads these.
+// Every tried cut is repeated by hand: the held-out tokens read the entries that it keeps of the text before them.
 TEST(PromisedLoss, IsMeasuredOnTheLastTokens) {
   const auto engine = wide_engine();
   const std::vector<Token> prompt = random_tokens(kPrompt, 300, 4);
@@ -105,7 +105,7 @@ TEST(PromisedLoss, IsMeasuredOnTheLastTokens) {
       try {
         session.prefill(prompt);
       } catch (const Error&) {
-        break;  // nothing keeps to so little
+        break;  // no cut keeps to so little
       }
       promise = promise_of(session);
       char less[32];
@@ -208,7 +208,7 @@ TEST(PromisedLoss, AShortPromptIsKeptWhole) {
     session.prefill(random_tokens(n, 300, 4));
     EXPECT_EQ(session.statistics().entries_kept, session.statistics().entries_full) << n;
     EXPECT_EQ(promise_of(session).n_tokens, 0) << n;
-    // In 8 bits: nothing was measured.
+    // The entries are in 8 bits, since no cut was measured.
     std::int64_t n_high = 0;
     for (const kernels::EntryRun& run : session.impl().cache.entries(0, 0).runs) {
       if (run.key_type == EntryType::kQ8_0) n_high += run.n_entries;
@@ -250,7 +250,7 @@ TEST(PromisedLoss, WhatCannotBePromisedIsAnError) {
     expect_error(ErrorCode::kUnsupported, "second pass", [&] { engine->open(options_of(method, "kl=0.02")); });
   }
 
-  // What no cut of the ladder keeps to: the session is as it was before.
+  // A loss that no cut of the ladder keeps to leaves the session as it was.
   Session session = engine->open(options_of("kvzip", "kl=0.0001"));
   expect_error(ErrorCode::kInvalidArgument, "allow more", [&] { session.prefill(random_tokens(kPrompt, 300, 4)); });
   EXPECT_EQ(session.n_tokens(), 0);

@@ -1,7 +1,7 @@
-// Models that people run: that they are computed as libllama computes them, and what coded keys and `auto` cost them
-// (how far predictions move from those of the full cache in f16). The default model's test always runs. Those of the
-// larger ones of scripts/models.txt take a minute or two, and run where WINNOW_REQUIRE_MODELS is set (make
-// test-models), which also fails them where there is no model.
+// Models that people run: a comparison of their logits with libllama's, and the cost of coded keys and `auto` (how far
+// predictions move from those of the full cache in f16). The default model's test always runs. Those of the larger ones
+// of scripts/models.txt take a minute or two, and run if WINNOW_REQUIRE_MODELS is set (make test-models), which also
+// makes a missing model a failure.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,9 +19,9 @@ namespace winnow::test {
 namespace {
 
 constexpr const char* kTextFile = WINNOW_TEST_DATA "/hound-of-the-baskervilles.txt";
-constexpr std::size_t kContextTokens = 1024;   // are read, and cut where a method cuts
-constexpr std::size_t kFollowingTokens = 512;  // come behind them; each one's predictions are compared
-// Beside libllama: behind so many tokens, which are several windows of a model that has any, so many are compared.
+constexpr std::size_t kContextTokens = 1024;   // tokens that are read, and cut by a method
+constexpr std::size_t kFollowingTokens = 512;  // tokens after them, whose predictions are compared
+// The number of tokens compared with libllama. The context before them is several windows long if a model has windows.
 constexpr std::size_t kComparedTokens = 128;
 
 struct Bounds {
@@ -29,7 +29,7 @@ struct Bounds {
   bool is_default;
   double r4_keys;             // mean KL in nats of a full cache with keys in r4
   double auto_5_percent;      // and of auto at 5 % of the bytes
-  std::size_t exact_context;  // tokens before those that are compared with libllama's in f32
+  std::size_t exact_context;  // tokens before those that are compared with libllama in f32
 };
 constexpr Bounds kBounds[] = {
     {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.01, .auto_5_percent = 0.02, .exact_context = 896},
@@ -43,7 +43,7 @@ constexpr Bounds kBounds[] = {
 
 void PrintTo(const Bounds& bounds, std::ostream* out) { *out << bounds.model; }
 
-// The second column of the model's row.
+// Returns the second column of the model's row, which names its file.
 std::string file_of(const std::string& model) {
   std::ifstream table(WINNOW_MODEL_TABLE);
   for (std::string line; std::getline(table, line);) {
@@ -81,7 +81,7 @@ TEST_P(RealModelTest, CodedKeysAndAutoStayNearTheFullCache) {
   const std::span<const Token> context = std::span(tokens).first(kContextTokens);
   const std::span<const Token> following = std::span(tokens).subspan(kContextTokens, kFollowingTokens);
   std::vector<std::vector<float>> full;  // [kFollowingTokens][n_vocab], logarithms of probabilities
-  // The mean KL over the tokens that follow; that of the first run, with the full cache in f16, is the reference.
+  // Returns the mean KL over the following tokens. The first run, with the full cache in f16, is the reference.
   const auto follow = [&](const char* label, const SessionOptions& options) {
     const auto start = std::chrono::steady_clock::now();
     Session session = engine->open(options);
@@ -119,7 +119,7 @@ TEST_P(RealModelTest, CodedKeysAndAutoStayNearTheFullCache) {
   EXPECT_LE(follow("auto, 5 % of the bytes", cut), GetParam().auto_5_percent);
 }
 
-// Mean KL in nats of an engine's predictions from `expected`, over the tokens behind the context.
+// Returns the mean KL in nats of an engine's predictions from `expected`, over the tokens after the context.
 double distance_from(const std::vector<std::vector<float>>& expected, const std::string& path, PrefillWeights weights,
                      std::span<const Token> tokens) {
   const auto engine = Engine::create(Model::load(path), {.prefill_weights = weights});
@@ -158,7 +158,7 @@ TEST_P(RealModelTest, LogitsAreThoseOfLibllama) {
   const double ours = distance_from(exact, exact_path, PrefillWeights::kAsIs, tokens);
   std::printf("%s, all in f32, %zu tokens: mean KL %.3g nats\n", GetParam().model, tokens.size(), ours);
   EXPECT_LE(ours, 1e-5);
-  // The file as it is: both engines round what they multiply to 8 bits.
+  // With the file's own weights, both engines round activations to 8 bits.
   const auto peer_logits = LibllamaOracle(path_).logits(tokens, n_context);
   double peer = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) peer += kl_divergence(exact[i], peer_logits[i]);

@@ -1,5 +1,5 @@
-// The state of recurrent layers: of the prompt whatever a method cuts, of a turn only when it is fed, shared by forks
-// until one of them goes on.
+// The state of recurrent layers is that of the prompt whatever a method cuts, includes a turn only once it is fed, and
+// is shared by forks until one of them goes on.
 #include "engine/recurrent_state.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST_P(RecurrentStateTest, IsThatOfThePromptWhateverIsCut) {
   ASSERT_GE(expected.size(), 3U);
   for (const std::vector<float>& layer : expected)
     EXPECT_GT(max_difference(layer, std::vector<float>(layer.size())), 0);
-  // kvzip sends rows through the layers behind the prompt, which are no part of it.
+  // kvzip sends rows through the layers after the prompt that are no part of it.
   for (const char* method : {"snapkv:window=8", "h2o", "kvzip", "kvzip+"}) {
     Session session = engine->open(evicting_options(method, "20"));
     session.prefill(prompt);
@@ -78,7 +78,7 @@ TEST_P(RecurrentStateTest, ATurnThatIsStoppedLeavesIt) {
   Session fork = session.fork();
   const auto before = state_numbers(session);
   PrefillOptions stopping;
-  stopping.on_progress = [](std::int64_t done, std::int64_t) { return done < 60; };  // in a later layer
+  stopping.on_progress = [](std::int64_t done, std::int64_t) { return done < 60; };  // stops in a later layer
   expect_error(ErrorCode::kCancelled, [&] { session.append(some_tokens(30, 4), stopping); });
   EXPECT_EQ(state_numbers(session), before);
   const std::vector<Token> later = some_tokens(12, 5);
@@ -134,7 +134,7 @@ TEST(RecurrentBytes, CountTowardsTheLimit) {
     EXPECT_GE(one_session, 2 * model->info().state_bytes());
     EXPECT_LE(one_session, engine->estimate(full_options(), 40, 12).kv_bytes_peak);
   }
-  // Room for one session, its fork's pages and what they share of a state, and not for a fourth state.
+  // The limit has room for one session, its fork's pages and the state that they share, but not for a fourth state.
   const auto engine =
       Engine::create(model, {.n_threads = 2, .kv_bytes_limit = one_session + pages + model->info().state_bytes()});
   Session session = engine->open(full_options());

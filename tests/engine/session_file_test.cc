@@ -1,4 +1,4 @@
-// Saved sessions: bit-identical continuations, and an Error for everything that is not one.
+// Saved sessions continue bit for bit, and every other file gives an Error.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -45,7 +45,7 @@ TEST_P(SavedSessionTest, ContinuesBitForBit) {
   const std::vector<Token> later = random_tokens(10, 300, 3);
   EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
 
-  // A later turn, which needs what the session remembers of its queries.
+  // A later turn needs the queries that the session has saved.
   const std::vector<Token> turn = random_tokens(40, 300, 4);
   if (session.impl().evidence.needs().reconstruction_only) {
     for (Session* each : {&session, &loaded}) expect_error(ErrorCode::kUnsupported, [&] { each->prefill(turn); });
@@ -131,7 +131,7 @@ TEST_F(SessionFileTest, TruncatedOrTooLong) {
   expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
 }
 
-// The same body with a header that fits it: what is behind the checksum has to be sound, too.
+// Returns a file of the body with a header that fits it, so that the checks after the checksum are reached.
 std::string with_header_of(const std::string& saved, const std::string& body) {
   const std::uint64_t checksum = fnv1a(body);
   const std::uint64_t n_bytes = body.size();
@@ -166,7 +166,8 @@ TEST_F(SessionFileTest, NumbersBehindTheChecksumAreChecked) {
   EXPECT_EQ(engine_->memory().kv_bytes_in_use, in_use);
 }
 
-// A token that no vocabulary has, a context shorter than the tokens, positions of tokens that were never fed.
+// A file is refused if it has a token outside the vocabulary, a context shorter than its tokens, or positions of tokens
+// that were never fed.
 TEST_F(SessionFileTest, TokensAndPositionsMustBeThose) {
   const std::string bytes = read_bytes(path_);
   const auto refuse = [&](const std::string& from, const std::string& to) {
@@ -233,7 +234,7 @@ TEST_F(SessionFileTest, NeitherWayTakesASecondCopy) {
     large.save(path_);
     EXPECT_LT(peak_resident_bytes() - before, kAllowed);
   }
-  // What was freed stays for a while: every piece of the file.
+  // Under sanitizers freed memory stays for a while: every piece of the file.
   const std::int64_t quarantine = kHasSanitizers ? 2 * n_bytes : 0;
   const std::int64_t before = peak_resident_bytes();
   const Session loaded = engine_->load_session(path_);
@@ -269,7 +270,7 @@ TEST_F(SessionFileTest, NowhereToWrite) {
   EXPECT_EQ(directory_.names(), std::vector<std::string>{"session"});
 }
 
-// The child's writes end after a few hundred bytes: with an error, or with its death.
+// The child's writes end after a few hundred bytes, with an error or with its death.
 TEST_F(SessionFileTest, AFailedOrKilledSaveLosesNothing) {
   const std::string before = read_bytes(path_);
   session_.decode(5);

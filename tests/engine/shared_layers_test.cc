@@ -1,4 +1,4 @@
-// Layers that attend to the keys and values of an earlier one (gemma4): what is stored once, and stays while a prompt
+// Layers that attend to the keys and values of an earlier one (gemma4), which are stored once and stay while a prompt
 // is read.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Ranks that work on different steps at a time: every sequence is what it is alone in one engine.
+// Ranks that work on different steps at the same time: every sequence has the results that it has alone on one engine.
 #include "engine/steps_in_turn.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::vector<Session> read_sessions(Engine& engine, const std::vector<SessionOpti
   return sessions;
 }
 
-// Steps of one sequence each, all of them under way at a time; or, with one engine, one after the other.
+// Steps of one sequence each, all of them under way at the same time, or one after the other on one engine.
 class Turns {
  public:
   explicit Turns(Engine& engine) : engine_(engine) {}
@@ -48,8 +48,8 @@ class Turns {
   Engine& engine_;
 };
 
-// Rounds of steps for sequences that are cut in different ways, while another prompt is read, and one that ends in the
-// middle of its step.
+// Runs rounds of steps for sequences that are cut in different ways, while another prompt is read and one sequence ends
+// in the middle of its step.
 Seen rounds(Engine& engine) {
   using Cut = SessionOptions::DecodeCut;
   Seen seen;
@@ -92,7 +92,7 @@ TEST(StepsInTurn, AreThoseOfOneEngine) {
   }
 }
 
-// A step of another width needs another graph, and what one throws is not one of those under way.
+// A step of another width needs another graph, and a step that throws does not count as one under way.
 TEST(StepsInTurn, AreRefusedWithoutATrace) {
   const auto model = tiny_model({.n_layer = 3});
   expect_led(model, {1}, [](Engine& engine) {
@@ -122,7 +122,7 @@ TEST(StepsInTurn, AreRefusedWithoutATrace) {
   });
 }
 
-// Rank 0 starts the second step although nobody has begun with the first.
+// Rank 0 starts the second step before the next rank has begun with the first.
 TEST(StepsInTurn, DoNotWaitForTheNextRank) {
   const auto model = tiny_model({.n_layer = 2});
   std::promise<void> promise;

@@ -1,5 +1,4 @@
-// Fidelity over the full cache's answers, on a tiny model: what the runner writes down is what sessions by themselves
-// compute.
+// Fidelity over the full cache's answers, on a tiny model: the runner writes the numbers that single sessions give.
 #include <gtest/gtest.h>
 
 #include "base/utf8.h"
@@ -31,7 +30,8 @@ class AnswerFidelity : public RunnerTest {
     double kl = 0, nll = 0, top1 = 0;
   };
 
-  // The full cache answers; its tokens go through both. `first`: whether the prediction of the first one counts.
+  // The full cache answers, and its tokens are fed to both sessions. `first`: true if the first token's prediction
+  // counts.
   static Expected by_hand(Session& full, Session& cut, int max_new, bool first) {
     Expected expected;
     int n_rows = 0, n_equal = 0;
@@ -61,7 +61,7 @@ class AnswerFidelity : public RunnerTest {
     ASSERT_EQ(answer.error, "") << what;
     ASSERT_TRUE(answer.fidelity) << what;
     EXPECT_NEAR(answer.fidelity->kl, expected.kl, 1e-4 + 0.02 * expected.kl) << what;
-    // Attention of many rows rounds otherwise than that of one: near ties may fall the other way.
+    // Attention of many rows rounds differently from that of one row, which may decide near ties differently.
     EXPECT_NEAR(answer.fidelity->top1, expected.top1, 1.01 / (static_cast<double>(expected.answer.size()) - 1)) << what;
     EXPECT_NEAR(*answer.nll, expected.nll, 1e-2) << what;
     if (!key.budget.empty()) {
@@ -90,11 +90,11 @@ TEST_F(AnswerFidelity, IsTheDivergenceOverTheFullCachesAnswer) {
     EXPECT_EQ(answer.nll_tokens, std::ssize(expected.answer));
     std::string text;
     for (const Token token : expected.answer) text += model_->token_text(token);
-    EXPECT_EQ(answer.text, valid_utf8(text));  // the same for every method
+    EXPECT_EQ(answer.text, valid_utf8(text));  // all methods have the same text
   }
 }
 
-// With the question in sight the answer's first token is predicted before the cut.
+// If the question is in the prompt, the answer's first token is predicted before the cut.
 TEST_F(AnswerFidelity, AwareOfTheQuestionTheFirstTokenDoesNotCount) {
   const WorkItem item = item_of(QuestionMode::kAware, 12);
   const auto answers = run("aware", {item}, options({"full", "snapkv"}, {"40"}));
@@ -107,7 +107,7 @@ TEST_F(AnswerFidelity, AwareOfTheQuestionTheFirstTokenDoesNotCount) {
     expect_near(key, answer, expected);
     EXPECT_EQ(answer.nll_tokens, std::ssize(expected.answer) - 1);
   }
-  // One token leaves nothing to compare.
+  // A single token leaves none to compare.
   const auto none = run("one", {item_of(QuestionMode::kAware, 1)}, options({"full", "snapkv"}, {"40"}));
   ASSERT_EQ(none.size(), 2U);
   for (const auto& [key, answer] : none) {
@@ -134,7 +134,7 @@ TEST_F(AnswerFidelity, TurnsAreThoseOfTheirQuestionsAlone) {
   }
 }
 
-// Turns that go on with one cache: the second sees the reference of the first.
+// Turns continue with one cache: the second sees the reference of the first.
 TEST_F(AnswerFidelity, LaterTurnsGoOnWithTheCache) {
   WorkItem item = item_of(QuestionMode::kAware, 6);
   item.sample.turns.push_back({.question = "next", .follow_up = "xyz\n\nnext", .references = {"v"}, .max_new = 4});
@@ -152,7 +152,7 @@ TEST_F(AnswerFidelity, LaterTurnsGoOnWithTheCache) {
   }
 }
 
-// Groups that follow the one that the full cache was in are compared with what was kept of it.
+// Groups after the one with the full cache are compared with the predictions that were kept of it.
 TEST_F(AnswerFidelity, ManyGroupsAreComparedWithOneReference) {
   const WorkItem item = item_of(QuestionMode::kAgnostic, 6);
   const auto together = run("together", {item}, options({"full", "snapkv", "tova"}, {"50%"}));

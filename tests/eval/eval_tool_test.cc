@@ -1,4 +1,4 @@
-// `winnow eval` and `winnow report` as processes. Needs WINNOW_TEST_MODEL.
+// `winnow eval` and `winnow report` as processes. They need WINNOW_TEST_MODEL.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,7 +35,7 @@ Words with(Words words, const Words& more) {
   return words;
 }
 
-// A file of importances for the model, different for every seed.
+// Returns the text of a file of head importances for the model, different for every seed.
 std::string EvalTool::head_scores(int seed) const {
   const ModelInfo info = Model::load(model_)->info();
   std::string text;
@@ -69,7 +69,7 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   EXPECT_TRUE(std::filesystem::exists(folder("parts") + "/report/figures/fidelity-agnostic-by-budget.svg"));
   EXPECT_NE(read_file(folder("parts") + "/report/report.md").find("tova:window=1"), std::string::npos);
 
-  // Again: nothing to do, nothing written twice.
+  // A resumed run that is complete computes and writes no answer.
   const std::string answers = read_file(folder("whole") + "/answers-1-of-1.jsonl");
   EXPECT_EQ(eval("whole", with(kMatrix, {"--resume"})).out, whole.out);
   EXPECT_EQ(read_file(folder("whole") + "/answers-1-of-1.jsonl"), answers);
@@ -77,7 +77,7 @@ TEST_F(EvalTool, ShardsAreOneRun) {
                "another run (methods");
 }
 
-// What goes together is bounded by what is read in a minute, measured once for a folder.
+// The samples of a batch are limited by the tokens that are read in a minute, which is measured once for a folder.
 TEST_F(EvalTool, ARunKeepsItsBoundOfTokens) {
   const auto bound = [&](const std::string& name) {
     return nlohmann::json::parse(read_file(folder(name) + "/run.json"))["run"]["batch_tokens"].get<std::int64_t>();
@@ -127,8 +127,8 @@ TEST_F(EvalTool, MistakesLeaveNothingBehind) {
   expect_error(run_tool({"report", folder("x")}), 1, "no evaluation");
 }
 
-// A method late in the list whose file is missing or not for this model must not be found out after hours of the
-// others.
+// A method late in the list whose file is missing or of another model must be refused before the other methods run for
+// hours.
 TEST_F(EvalTool, FilesOfAllMethodsAreReadBeforeTheRunBegins) {
   const auto mistake = [&](const std::string& method, const std::string& part, int exit_code = 1) {
     expect_error(eval("x", {"--methods", "full;snapkv;" + method, "--budgets", "50%", "--limit", "1"}), exit_code,

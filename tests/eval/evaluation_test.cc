@@ -1,4 +1,4 @@
-// The benchmarks from a program: what is run, what is said of what cannot be, and that a run goes on.
+// The benchmarks from a program: runs, refusals, and runs that are resumed.
 #include "winnow/evaluation.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class EvaluationTest : public testing::Test {
  protected:
   ~EvaluationTest() override { fs::remove_all(folder_); }
 
-  // A passage of 80 tokens.
+  // Returns the options of a passage of 80 tokens.
   static EvaluationOptions fidelity() {
     EvaluationOptions options;
     options.benchmarks = {"fidelity"};
@@ -56,12 +56,13 @@ TEST_F(EvaluationTest, AnswersOfEveryMethodAndBudget) {
   const std::string csv = evaluation_csv({folder_});
   EXPECT_NE(csv.find("\nfidelity,agnostic,all,,full,,f16,f16,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\nfidelity,agnostic,all,,snapkv,50%,f16,f16,"), std::string::npos) << csv;
-  // There is nothing more to do.
+  // A second run has no more work.
   EXPECT_TRUE(run(fidelity()));
   EXPECT_EQ(evaluation_csv({folder_}), csv);
 }
 
-// The same samples by two measures: what their questions are answered, and how far from the full cache's answers.
+// The same samples are measured in two ways: by their answers' scores, and by the divergence from the full cache's
+// answers.
 TEST_F(EvaluationTest, ABenchmarksAnswersByTheirDivergence) {
   const test::TemporaryDirectory data;
   std::string lines;
@@ -105,7 +106,7 @@ TEST_F(EvaluationTest, ShardsFillOneFolder) {
   const std::string csv = evaluation_csv({folder_});
   options.shard = "1/1";
   EXPECT_TRUE(run(options));
-  EXPECT_EQ(evaluation_csv({folder_}), csv);  // nothing was left to do
+  EXPECT_EQ(evaluation_csv({folder_}), csv);  // no work was left
 }
 
 TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
@@ -130,7 +131,7 @@ TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
   EXPECT_EQ(failure(with([](auto& o) { o.depths = {101}; })), ErrorCode::kInvalidArgument);
   EXPECT_FALSE(fs::exists(folder_));
   EXPECT_TRUE(run(fidelity()));
-  EXPECT_EQ(failure(with([](auto& o) { o.seed = 7; })), ErrorCode::kInvalidArgument);  // another run's folder
+  EXPECT_EQ(failure(with([](auto& o) { o.seed = 7; })), ErrorCode::kInvalidArgument);  // the folder of another run
 }
 
 TEST_F(EvaluationTest, BenchmarksAreListed) {

@@ -29,7 +29,7 @@ TEST(LongBench, PromptsAreTheTemplatesFilled) {
         line = nlohmann::json::parse(text);
       }
       const nlohmann::json& row = templates["longbench"][sample.task];
-      // {input} stands behind {context} in every template: filled first, it cannot be found inside the context.
+      // {input} comes after {context} in every template. Filled in first, it cannot be found inside the context.
       std::string prompt = replaced(row["template"], "{input}", line["input"]);
       prompt = replaced(prompt, "{context}", line["context"]);
       EXPECT_EQ(whole_prompt(sample), prompt) << sample.task;
@@ -87,7 +87,7 @@ TEST(LongBench, ABadLineIsNamedOrSkipped) {
     EXPECT_EQ(find_benchmark("longbench").samples(options).size(), 2U);
     ASSERT_EQ(skipped.size(), 1U);
     EXPECT_TRUE(holds(skipped[0], "line 2"));
-    options.limit = 1;  // what is behind the limit is not read
+    options.limit = 1;  // lines after the limit are not read
     EXPECT_EQ(find_benchmark("longbench").samples(options).size(), 1U);
     EXPECT_EQ(skipped.size(), 1U);
   }

@@ -40,7 +40,7 @@ TEST(MakeCells, RefusesWhatHasNoEffect) {
   test::expect_error(ErrorCode::kInvalidArgument, "is there twice", [&] { make_cells({"snapkv", "snapkv"}, {"20%"}); });
   test::expect_error(ErrorCode::kInvalidArgument, "is there twice", [&] {
     make_cells({"snapkv", "snapkv:window=32"}, {"20%"});
-  });  // the default, written out
+  });  // the default value, given explicitly
   test::expect_error(ErrorCode::kInvalidArgument, "'20 percent' is not understood", [&] {
     make_cells({"snapkv"}, {"20%", "20 percent"});
   });

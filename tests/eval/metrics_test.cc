@@ -22,7 +22,7 @@ std::vector<nlohmann::json> lines_of(const std::string& path) {
   return lines;
 }
 
-// A dictionary in jieba's format of a dozen words, enough for the cases here.
+// The tests use a dictionary of a dozen words in jieba's format, enough for the cases here.
 class Metrics : public testing::Test {
  protected:
   void SetUp() override { set_jieba(WINNOW_EVAL_TEST_DATA "/jieba"); }
@@ -45,7 +45,7 @@ TEST_F(Metrics, HandCheckedPairs) {
 
 std::string as_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-// The metric and whether only the first line counts, of every task in the shared cases.
+// Returns the metric of every task in the shared cases, except those of RULER that use ruler_all.
 const std::map<std::string, std::string>& metric_of_task() {
   static const std::map<std::string, std::string> metrics = {{"narrativeqa", "f1"},
                                                              {"qasper", "f1"},
@@ -127,7 +127,7 @@ using Words = std::vector<std::string>;
 TEST_F(Metrics, ChineseWordsByDictionaryAndModel) {
   EXPECT_EQ(words("他在清华大学读书。"), (Words{"他", "在", "清华大学", "读书", "。"}));
   EXPECT_EQ(words("C++ 50.5%\r\n中国"), (Words{"C++", " ", "50.5%", "\r\n", "中国"}));
-  // Not in the dictionary: the hidden Markov model takes 韩冰 and 杀难 for words.
+  // Words that are not in the dictionary: the hidden Markov model takes 韩冰 and 杀难 for words.
   EXPECT_EQ(words("韩冰是"), (Words{"韩冰", "是"}));
   EXPECT_EQ(words("是杀难"), (Words{"是", "杀难"}));
   EXPECT_EQ(words(""), Words{});
@@ -148,7 +148,7 @@ TEST_F(Metrics, AFolderThatIsNotJiebasIsAnError) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
     EXPECT_NE(std::string(error.what()).find("dict.txt"), std::string::npos);
   }
-  EXPECT_EQ(words("清华大学"), Words{"清华大学"});  // the one before stays
+  EXPECT_EQ(words("清华大学"), Words{"清华大学"});  // the previous dictionary stays in use
 }
 
 TEST(PythonStr, CasesSpacesAndDigits) {
@@ -169,7 +169,7 @@ TEST(PythonStr, BrokenBytesBecomeReplacementCharacters) {
 }
 
 TEST(FuzzyRatio, FrequentCharactersOfALongTruthStartNoBlock) {
-  // From 200 characters on, one that is more than a hundredth of the truth (plus one) is junk to difflib.
+  // From 200 characters on, a character that makes up more than a hundredth of the truth (plus one) is junk to difflib.
   EXPECT_EQ(fuzzy_ratio(U"b" + Text(150, 'a'), U"c" + Text(198, 'a')), 86);  // 2 x 150 of 350
   EXPECT_EQ(fuzzy_ratio(U"b" + Text(150, 'a'), U"c" + Text(199, 'a')), 0);
 }

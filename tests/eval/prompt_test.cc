@@ -16,7 +16,7 @@ class PromptTest : public testing::Test {
   static void SetUpTestSuite() { model_ = test::chat_model(); }
   static void TearDownTestSuite() { model_.reset(); }
 
-  // Without the begin token, which every whole prompt must have.
+  // Returns the prompt's text without the begin token, which every whole prompt must have.
   static std::string whole_text(const std::vector<Token>& tokens) {
     EXPECT_EQ(tokens.at(0), 1);
     return text(std::vector<Token>(tokens.begin() + 1, tokens.end()));
@@ -59,7 +59,7 @@ TEST_F(PromptTest, AgnosticIsCutBeforeTheQuestion) {
 TEST_F(PromptTest, TheMiddleIsLeftOut) {
   const Sample s = sample();
   const std::string all = s.context + " what is it? It is";
-  // 100 tokens of context, 6 of the answer and the begin token leave 93: 46 and 46 are kept.
+  // 100 tokens of context, less 6 of the answer and the begin token, leave 93: 46 and 46 are kept.
   const Prompt prompt = PromptBuilder(model_, false, 100).whole(s, 0);
   EXPECT_TRUE(prompt.is_truncated);
   EXPECT_FALSE(PromptBuilder(model_, false, 2000).whole(s, 0).is_truncated);
@@ -109,7 +109,7 @@ TEST_F(PromptTest, ReferencesGoOnWhereThePromptEnds) {
   const PromptBuilder chat(model_, true, 2000), plain(model_, false, 2000);
   EXPECT_EQ(text(plain.reference(s, 0, QuestionMode::kAware)), " xyz");    // after "It is"
   EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAware)), "xyz");      // after the header's newline
-  EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAgnostic)), " xyz");  // after "It is" behind it
+  EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAgnostic)), " xyz");  // after "It is", which follows the header
   s.turns[0].references.clear();
   EXPECT_TRUE(plain.reference(s, 0, QuestionMode::kAware).empty());
 }

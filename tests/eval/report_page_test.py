@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The page of `winnow report` in a real browser: python3 tests/eval/report_page_test.py REPORT.html [FOLDER]
+"""Tests the page of `winnow report` in a real browser: python3 tests/eval/report_page_test.py REPORT.html [FOLDER]
 
-With FOLDER screenshots are left there. Skips itself without a browser, see ../browser/webdriver.py.
+With FOLDER it leaves screenshots there. Skips itself without a browser, see ../browser/webdriver.py.
 """
 import pathlib
 import sys
@@ -12,7 +12,7 @@ import webdriver  # noqa: E402
 
 WIDTHS = (420, 800, 1280)
 
-# Visible plots with a text that leaves the drawing, and plots that leave their place on the page.
+# Finds visible plots with a text outside the drawing, and plots that extend beyond the page.
 CLIPPED = """
 const clipped = [];
 for (const svg of document.querySelectorAll('figure svg')) {
@@ -34,7 +34,7 @@ for (const svg of document.querySelectorAll('figure svg')) {
 return clipped;
 """
 
-# The smallest text of a plot, in pixels of the screen.
+# Returns the smallest text size of a plot in pixels of the screen.
 SMALLEST_TEXT = """
 let smallest = 100;
 for (const text of document.querySelectorAll('figure svg text')) {

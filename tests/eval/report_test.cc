@@ -106,14 +106,14 @@ TEST(Summary, PairsOnTheSameSamples) {
   EXPECT_TRUE(divergences.cells[0][1].is_clear);
 }
 
-// From the largest budget to the smallest, at each from the best to the worst, whatever order the runs had.
+// Rows go from the largest budget to the smallest, and at each from the best to the worst, whatever order the runs had.
 TEST(Summary, RowsAreSorted) {
   Results results = made_up_results();
   results.methods = {"tova", "snapkv", "full"};
   results.budgets = {"10%", "20%"};
   const std::vector<Condition> evicting{{"snapkv", "20%"}, {"tova", "20%"}, {"snapkv", "10%"}, {"tova", "10%"}};
   const std::vector<Section> sections = summarize(results);
-  for (const char* benchmark : {"niah", "fidelity"}) {  // more is better, and less
+  for (const char* benchmark : {"niah", "fidelity"}) {  // more is better in the first, less in the second
     const Section& section = section_of(sections, benchmark);
     std::vector<Condition> order, expected = evicting;
     for (const SummaryRow& row : section.rows) order.push_back(row.condition);
@@ -270,7 +270,8 @@ TEST(Report, OneMethodIsSetAgainstAllOthers) {
                      [] { make_report(made_up_results(), {.against = "h2o"}); });
 }
 
-// The same methods once more, with quantised entries: three times the divergence, and the full cache has one, too.
+// Returns the results with a copy in quantised entries that has three times the divergence. The full cache has one,
+// too.
 Results two_entry_types() {
   Results results = made_up_results();
   const std::vector<Result> plain = results.results;
@@ -310,7 +311,7 @@ TEST(Report, EntryTypesAreToldApartEverywhere) {
   }
   for (const TextGrid& grid : comparison_grids(fidelity)) {
     EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "snapkv q8_0/q4_0"), 1) << grid.title;
-    // The quantised full cache has a distance to compare, the reference none.
+    // The quantised full cache has a divergence to compare, but the reference has none.
     EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "full q8_0/q4_0"), 1) << grid.title;
     EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "full"), 0) << grid.title;
   }
@@ -326,7 +327,7 @@ TEST(Report, EntryTypesAreToldApartEverywhere) {
                      [&] { make_report(results, {.against = "snapkv q8_0"}); });
 }
 
-// Fifteen methods, some with long names, in two entry types and four budgets: what the browser's test looks at.
+// A report of fifteen methods, some with long names, in two entry types and four budgets, for the browser's test.
 TEST(Report, ManyMethods) {
   Results results;
   results.model = "SmolLM2 135M";
@@ -428,7 +429,7 @@ TEST(Results, RunsOfTwoEntryTypesAreBothThere) {
   EXPECT_EQ(load_results(folders).results.size(), 2U);
 }
 
-// A method that chooses its types is one line; one that ran in two types of the cache is two.
+// A method that chooses its types is one variant; a method that ran with two cache types is two.
 TEST(Results, AMethodThatChoosesItsTypesIsOneVariant) {
   const test::TemporaryDirectory directory;
   const auto run = [&](const std::string& name, const std::string& type_at_20, const std::string& type_at_5) {
@@ -465,12 +466,12 @@ TEST(Results, AMethodThatChoosesItsTypesIsOneVariant) {
   ASSERT_EQ(of_auto.rows.size(), 1U);
   EXPECT_EQ(of_auto.rows[0][2].substr(0, 6), "0.020x") << of_auto.rows[0][2];
 
-  // Another run stores other types at the same budgets: they are told apart again.
+  // Another run stores other types at the same budgets, so variants are told apart by types again.
   const Results both = load_results({by_budget, run("other", "q8_0", "q4_0")});
   EXPECT_EQ(variants_of(both).size(), 5U);
 }
 
-// Such runs took the distance from a full cache that was quantised, too.
+// Runs of old versions measured the divergence from a full cache that was quantised, too.
 TEST(Results, FidelityFromAQuantisedReferenceIsRefused) {
   const test::TemporaryDirectory directory;
   Answer answer{.key = {"fidelity", "fidelity", "s", 0, "agnostic", "full", ""}};

@@ -76,7 +76,7 @@ TEST_F(ResultStoreTest, EntryTypesTellAnswersApart) {
   EXPECT_EQ(to_json(other).at("value_type"), "q4_0");
 }
 
-// Lines once did not say them.
+// Lines of old versions have no entry types.
 TEST_F(ResultStoreTest, LinesWithoutEntryTypesHaveThoseOfTheirRun) {
   Json old = to_json(answer_number(1));
   old.erase("key_type");

@@ -53,7 +53,7 @@ TEST(Ruler, GeneratedNeedlesHaveTheOfficialSamplesStructure) {
     const std::vector<std::string> lines = text_lines(masked(sample.context));
     ASSERT_GT(lines.size(), 10U);
     EXPECT_EQ(lines[0], made_lines[0]);
-    // Every other line is a needle, and they are all alike.
+    // All other lines are needles, which are alike.
     EXPECT_EQ(std::set<std::string>(lines.begin() + 1, lines.end()),
               std::set<std::string>(made_lines.begin() + 1, made_lines.end()));
     EXPECT_EQ(masked(sample.turns[0].question), masked(made.turns[0].question));
@@ -75,7 +75,7 @@ TEST(Ruler, PromptsFitTheLengthAndAreNearlyAsLong) {
         const std::int32_t n =
             options.count_tokens(whole_prompt(sample)) + sample.turns[0].max_new + options.reserved_tokens;
         EXPECT_LE(n, length) << task << " " << sample.id;
-        EXPECT_GE(n, length / 3) << task << " " << sample.id;  // an essay falls by 500 words at once
+        EXPECT_GE(n, length / 3) << task << " " << sample.id;  // an essay is shortened by 500 words at a time
         EXPECT_EQ(sample.coordinates.at("length"), length);
         EXPECT_TRUE(sample.prefix_behind_header);
       }
@@ -83,7 +83,7 @@ TEST(Ruler, PromptsFitTheLengthAndAreNearlyAsLong) {
   }
 }
 
-// Every prompt begins and ends as the official template does, with these fields.
+// Every prompt begins and ends with the official template, filled with these fields.
 TEST(Ruler, TemplatesAreOfficial) {
   if (shared_data().empty()) GTEST_SKIP() << "../shared is not here";
   const nlohmann::json templates = shared_templates()["ruler"];
@@ -145,7 +145,7 @@ TEST(Ruler, VariablesAreAChainInOrder) {
     std::string expected = "VAR " + names[0] + " = " + value + "\n";
     for (std::size_t i = 1; i < 5; ++i) expected += "VAR " + names[i] + " = VAR " + names[i - 1] + " \n";
     EXPECT_EQ(tail, expected);
-    // The worked example has names of three letters, and its answers.
+    // The worked example has names of three letters and their answers.
     EXPECT_TRUE(std::regex_search(sample.context.substr(0, second + 2),
                                   std::regex("they are:  [A-Z]{3} [A-Z]{3} [A-Z]{3} [A-Z]{3} [A-Z]{3}\n\n$")));
   }
@@ -204,7 +204,7 @@ TEST(Ruler, TheSeedDecidesAndOtherTasksDoNotMatter) {
   EXPECT_NE(whole_prompt(alone[0]), whole_prompt(alone[1]));
   options.seed = 1;
   EXPECT_NE(whole_prompt(find_benchmark("ruler").samples(options)[0]), whole_prompt(alone[0]));
-  // Pinned, so that a seed stays the same sample from release to release.
+  // The answers are pinned, so that a seed gives the same sample from release to release.
   EXPECT_EQ(alone[0].turns[0].references, (std::vector<std::string>{"KBINP", "IYZVI", "BVRTO", "RJTOI", "UWDBS"}));
 }
 

@@ -19,7 +19,7 @@ inline std::shared_ptr<const Model> chat_model() {
   return Model::load(file.path());
 }
 
-// A text of about n tokens of the tiny model's bytes.
+// Returns a text of about n tokens of the tiny model, which are bytes.
 inline std::string text_of(int n, int seed) {
   std::string text;
   for (int i = 0; i < n; ++i) text += static_cast<char>('a' + (i * 7 + i / 11 + seed * 3) % 26);

@@ -1,4 +1,4 @@
-// The runner on a tiny model, into folders of the test's own.
+// A fixture that runs the runner on a tiny model, with temporary folders.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class RunnerTest : public testing::Test {
 
   std::string folder(const std::string& name) const { return directory_.file(name); }
 
-  // Runs into the folder; stops before the answer number stop_after.
+  // Runs into the folder and returns its answers. Stops after stop_after new answers if that is not negative.
   std::map<AnswerKey, Answer> run(const std::string& name, const std::vector<WorkItem>& items,
                                   const RunnerOptions& runner_options, int stop_after = -1) {
     const PromptBuilder prompts(model_, true, runner_options.n_ctx);
@@ -52,7 +52,7 @@ class RunnerTest : public testing::Test {
     return read_run(folder(name)).answers;
   }
 
-  // Everything but the times.
+  // Returns the answers as text, without the times.
   static std::string table(const std::map<AnswerKey, Answer>& answers) {
     std::string text;
     for (const auto& [key, answer] : answers) {

@@ -1,4 +1,4 @@
-// The runner on tiny models: what it writes down is what sessions by themselves compute.
+// The runner on tiny models writes the answers that single sessions compute.
 #include "eval/run/runner.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace winnow::eval {
 namespace {
 
-// One cell by hand: prefill, append the question, greedy.
+// Computes the answer of one cell by hand: prefill, append the question, decode greedily.
 Answer by_hand(Engine& engine, const PromptBuilder& prompts, const WorkItem& item, const Cell& cell) {
   const Model& model = *engine.model();
   SessionOptions options;
@@ -49,7 +49,7 @@ Answer by_hand(Engine& engine, const PromptBuilder& prompts, const WorkItem& ite
   return answer;
 }
 
-// The one with the fewest tokens is not the one with the fewest bytes.
+// The sample with the fewest tokens does not have the fewest bytes.
 TEST_F(RunnerTest, BudgetsAreCheckedAtTheLengthOfEverySample) {
   std::vector<WorkItem> items;
   for (int i = 0; i < 3; ++i) items.push_back(test::work_item(i, QuestionMode::kAgnostic, 300));
@@ -59,7 +59,7 @@ TEST_F(RunnerTest, BudgetsAreCheckedAtTheLengthOfEverySample) {
   items.push_back(items[2]);
   items.back().mode = QuestionMode::kAware;
   items.push_back(items[2]);
-  items.back().sample.turns[0].max_new = 1000;  // leaves no room for a text
+  items.back().sample.turns[0].max_new = 1000;  // leaves no room for the context
   const RunnerOptions wanted = options({"streaming-llm:sinks=14,window=1"}, {"20%"});
   const PromptBuilder prompts(model_, true, wanted.n_ctx);
   const std::vector<std::int32_t> lengths = prompt_lengths(prompts, test::pointers(items));
@@ -133,8 +133,8 @@ TEST_F(RunnerTest, LittleMemoryMakesSmallerGroups) {
   EXPECT_GT(n_smaller, 0);
 }
 
-// Of samples that would fill a batch only as many go together as their tokens allow, down to one; what reads its prompt
-// again does not keep the others waiting.
+// If samples would fill a batch, only as many run together as their tokens allow, down to one. A method that reads its
+// prompt again does not keep the others waiting.
 TEST_F(RunnerTest, TokensBoundWhatGoesTogether) {
   const std::vector<WorkItem> items = several_items();
   RunnerOptions matrix = options({"full", "kvzip", "snapkv"}, {"50%"});
@@ -150,7 +150,7 @@ TEST_F(RunnerTest, TokensBoundWhatGoesTogether) {
     EXPECT_EQ(answer.text, expected.at(key).text);
     EXPECT_EQ(answer.n_together, key.method == "kvzip" ? 1 : 2) << key.method;
   }
-  // A resumed run computes no group again of which all is there.
+  // A resumed run does not compute a complete group again.
   const std::string whole = table(answers);
   const auto part = run("stopped", items, matrix, 2);
   EXPECT_EQ(part.size(), 2U);
@@ -234,7 +234,7 @@ TEST_F(RunnerTest, SeveralQuestionsShareTheCutContext) {
   item.sample.turns.push_back({.question = " and what else? ", .answer_prefix = "", .references = {"v"}, .max_new = 4});
   const auto answers = run("turns", {item}, options({"snapkv"}, {"50%"}));
   ASSERT_EQ(answers.size(), 2U);
-  // The second question alone has the same answer: nothing of the first is left.
+  // The second question alone has the same answer, since the first one leaves no trace.
   WorkItem alone = item;
   alone.sample.turns.erase(alone.sample.turns.begin());
   const auto second = run("alone", {alone}, options({"snapkv"}, {"50%"}));
@@ -314,7 +314,7 @@ TEST_F(RunnerTest, FidelityIsTheDivergenceFromTheFullCache) {
   }
 }
 
-// What quantising loses belongs to the distance: the reference stays in f16 whatever the cells' entry types are.
+// The divergence includes the loss by quantising: the reference stays in f16 whatever the cells' entry types are.
 TEST_F(RunnerTest, FidelityOfQuantisedEntriesIsTheDivergenceFromF16) {
   WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
   item.protocol = Protocol::kFidelity;
@@ -344,7 +344,8 @@ TEST_F(RunnerTest, FidelityOfQuantisedEntriesIsTheDivergenceFromF16) {
       Session cut = engine_->open(cut_options), full = engine_->open(full_options);
       cut.prefill(continued.text);
       full.prefill(continued.text);
-      // Fed as one turn, whose rows are coded when it is through; decoded one by one some would be before.
+      // The tokens are fed as one turn, whose rows are coded at its end. Decoded one by one, some would be coded
+      // before.
       const std::span<const Token> turn(continued.continuation.data(), 32);
       std::vector<std::vector<float>> exact;
       full.append(turn, {.on_progress = nullptr, .on_logits = [&](std::int32_t, std::span<const float> row) {

@@ -1,4 +1,4 @@
-// What the tests of samples share: temporary files, a tokenizer without a model, and the shared templates.
+// Helpers of the tests of samples: temporary files, a tokenizer without a model, and the shared templates.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Words with the white space before them, and punctuation, are tokens.
+// Returns the tokens of a text: words with the white space before them, and punctuation.
 inline std::vector<std::string> word_tokens(std::string_view text) {
   std::vector<std::string> tokens;
   bool in_word = false;
@@ -63,7 +63,7 @@ inline SampleOptions with_words() {
   return options;
 }
 
-// The folder of shared data, "" where it is not.
+// Returns the folder of shared data, or "" without it.
 inline std::string shared_data() {
   const char* shared = std::getenv("WINNOW_SHARED");
   return shared == nullptr ? "" : std::string(shared) + "/data";
@@ -77,7 +77,7 @@ inline std::string whole_prompt(const Sample& sample) {
   return sample.context + sample.turns[0].question + sample.turns[0].answer_prefix;
 }
 
-// The message of the Error that a call throws, with its code; fails if it throws none.
+// Expects the call to throw an Error with the code, and returns its message.
 inline std::string message_of(ErrorCode code, const std::function<void()>& call) {
   try {
     call();

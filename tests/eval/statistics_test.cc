@@ -40,7 +40,7 @@ TEST(BootstrapMean, WidthIsThatOfTheNormalApproximation) {
 }
 
 TEST(BootstrapMean, PromptsOfABookCountAsOne) {
-  // Five books of twenty equal prompts: knowledge of five values, not of a hundred.
+  // Five books of twenty equal prompts give five values, not a hundred.
   std::vector<Observation> clustered;
   std::vector<double> one_each;
   for (int book = 0; book < 5; ++book) {
@@ -78,7 +78,7 @@ TEST(BootstrapMean, SharesStayBetweenNoneAndAll) {
   const Interval interval = bootstrap_mean(independent(values), {.is_share = true});
   EXPECT_EQ(interval.low, 0);
   EXPECT_LT(bootstrap_mean(independent(values)).low, 0);
-  // One task all right, one all wrong: no variation to resample, which is not the same as certainty.
+  // One task is all right and one is all wrong: there is no variation to resample, which is not certainty.
   EXPECT_FALSE(bootstrap_mean(std::vector<Observation>{{1, "", "a"}, {1, "", "a"}, {0, "", "b"}, {0, "", "b"}},
                               {.is_share = true})
                    .has_bounds());
@@ -90,7 +90,7 @@ TEST(BootstrapMean, FewestSamples) {
   const Interval one = bootstrap_mean(independent({0.25}));
   EXPECT_DOUBLE_EQ(one.mean, 0.25);
   EXPECT_FALSE(one.has_bounds());
-  // Two prompts of one book: nothing about books, so about prompts.
+  // Two prompts of one book allow no resampling of books, so prompts are resampled.
   const Interval book = bootstrap_mean(std::vector<Observation>{{0, "b"}, {1, "b"}});
   EXPECT_TRUE(book.has_bounds());
   EXPECT_EQ(book.n_clusters, 1);
@@ -101,7 +101,7 @@ TEST(BootstrapMean, SameDataSameInterval) {
   EXPECT_EQ(bootstrap_mean(values).low, bootstrap_mean(values).low);
 }
 
-// Prompts differ much, methods little: unpaired intervals overlap, paired ones see it.
+// Returns pairs in which prompts differ much and methods little: unpaired intervals overlap, paired ones do not.
 std::vector<Pair> close_pairs(int n) {
   std::mt19937 random(3);
   std::uniform_real_distribution<double> level(0.05, 0.9), noise(-0.01, 0.01);

@@ -25,7 +25,7 @@ TEST(Niah, TheNeedleIsWhereTheDepthSays) {
     if (depth == 0) last = -1;
     EXPECT_GE(n_before, last);
     last = n_before;
-    // Back to the end of a sentence, which is less than 120 tokens.
+    // The needle moves back to the end of a sentence, by less than 120 tokens.
     const double n_context = length - 200 - options.count_tokens(needle);
     EXPECT_LE(n_before, n_context * depth / 100 + 16);
     EXPECT_GE(n_before, n_context * depth / 100 - 120);
@@ -75,7 +75,7 @@ TEST(Niah, WhatCannotBeMadeSaysWhy) {
   options.haystack = folder.write("blank.txt", "\n \n");
   message_of(ErrorCode::kBadFile, call);
   options.haystack =
-      folder.write("lines.jsonl", "{\"text\": \"One two three.\"}\n");  // repeated until it is long enough
+      folder.write("lines.jsonl", "{\"text\": \"One two three.\"}\n");  // repeated until the text is long enough
   EXPECT_EQ(find_benchmark("niah").samples(options).size(), 10U);
 }
 
@@ -88,7 +88,7 @@ TEST(NeedleBench, EnglishTasksByDefault) {
     ++counts[sample.task];
     for (const std::string& reference : sample.turns[0].references) EXPECT_TRUE(holds(sample.context, reference));
     EXPECT_LE(options.count_tokens(whole_prompt(sample)), 1500);
-    // No field is left, only the braces of \boxed{}.
+    // No field is left unfilled; the braces of \boxed{} are no field.
     EXPECT_FALSE(std::regex_search(whole_prompt(sample), std::regex("\\{[a-z_]+\\}"))) << sample.task;
   }
   EXPECT_EQ(counts.size(), 6U);
@@ -122,7 +122,7 @@ TEST(NeedleBench, ChainsLeadToTheEldest) {
   SampleOptions options = with_words();
   options.tasks = {"atc_eldest_en", "atc_ancestor_en", "atc_descendant_en", "atc_distance_en", "reasoning_3_en"};
   options.limit = 4;
-  // Who is whose parent, from facts of any of the forms.
+  // The forms of facts that name a parent and a child.
   const std::vector<std::regex> forms = {std::regex(R"(^(\w+ \w+) is (\w+ \w+)'s ([a-z ]+)\.$)"),
                                          std::regex(R"(^(\w+ \w+), as (\w+ \w+)'s ([a-z ]+), has.*$)"),
                                          std::regex(R"(^(\w+ \w+) is not only (\w+ \w+)'s ([a-z ]+) but also.*$)")};
@@ -142,7 +142,7 @@ TEST(NeedleBench, ChainsLeadToTheEldest) {
       EXPECT_TRUE(holds(sample.context, answer));
     }
     for (const std::regex& form : forms) {
-      // Nobody is the parent of the eldest, and the youngest is nobody's.
+      // No fact names a parent of the eldest or a child of the youngest.
       for (std::sregex_iterator i(sample.context.begin(), sample.context.end(), form), end; i != end; ++i) {
         const std::string other = (*i)[sample.task == "atc_eldest_en" ? 2 : 1].str();
         if (sample.task == "atc_eldest_en" || sample.task == "atc_descendant_en") {

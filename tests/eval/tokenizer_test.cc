@@ -1,4 +1,4 @@
-// Generated lengths by a real model's tokenizer.
+// The lengths of generated samples in a real model's tokens.
 #include "sample_test_support.h"
 
 namespace winnow::eval {
@@ -27,7 +27,7 @@ TEST(Tokenizer, GeneratedSamplesFitByTheModelsOwnTokens) {
     EXPECT_NEAR(static_cast<double>(model->tokenize(sample.context, false, false).size()), 1000, 6);
     EXPECT_NEAR(static_cast<double>(model->tokenize(sample.turns[0].references[0], false, false).size()), 64, 6);
   }
-  // The pieces of a text are the text, whatever is in it.
+  // The pieces of a text add up to the text, whatever it contains.
   const std::string odd = " Ünïcode 北京\n\n\t  12345 <|im_start|> \xF0\x9F\x8D\x95";
   std::string joined;
   for (const std::string& part : options.split_tokens(odd)) joined += part;

@@ -140,7 +140,7 @@ TEST(ScBench, RepoQaComparesWithEveryFunctionOfTheRepository) {
   folder.write("scbench_repoqa.jsonl", lines);
   SampleOptions options;
   options.data = folder.path();
-  options.limit = 1;  // the functions of the lines behind count all the same
+  options.limit = 1;  // the functions of the later lines count all the same
   const auto samples = find_benchmark("scbench").samples(options);
   ASSERT_EQ(samples.size(), 1U);
   EXPECT_EQ(samples[0].turns[0].classes.size(), 2U);

@@ -76,20 +76,20 @@ TEST(Budget, RefusesEverythingElse) {
       ADD_FAILURE() << "'" << text << "' was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << text;
-      EXPECT_NE(std::string(error.what()).find("64MiB"), std::string::npos) << error.what();  // says what to write
+      EXPECT_NE(std::string(error.what()).find("64MiB"), std::string::npos) << error.what();  // names a valid form
     }
   }
 }
 
 TEST(Budget, TotalsAreExactAndRoundHalvesUp) {
   EXPECT_EQ(Budget::parse("512").total_entries(4096, 90, entry_of(256)), 512 * 90);
-  EXPECT_EQ(Budget::parse("512").total_entries(100, 90, entry_of(256)), 100 * 90);  // never more than there is
+  EXPECT_EQ(Budget::parse("512").total_entries(100, 90, entry_of(256)), 100 * 90);  // at most all entries
   EXPECT_EQ(Budget::parse("20%").total_entries(4096, 90, entry_of(256)), 73728);
   EXPECT_EQ(Budget::parse("50%").total_entries(5, 1, entry_of(256)), 3);       // 2.5
   EXPECT_EQ(Budget::parse("14.5%").total_entries(100, 1, entry_of(256)), 15);  // 14.5, which 0.145 * 100 falls short of
   EXPECT_EQ(Budget::parse("14.4%").total_entries(100, 1, entry_of(256)), 14);
   EXPECT_EQ(Budget::parse("100%").total_entries(7, 3, entry_of(256)), 21);
-  EXPECT_EQ(Budget::parse("1KiB").total_entries(4096, 90, entry_of(260)), 3);  // down: they must fit
+  EXPECT_EQ(Budget::parse("1KiB").total_entries(4096, 90, entry_of(260)), 3);  // rounded down, so that they fit
   EXPECT_EQ(Budget::parse("100B").total_entries(4096, 90, entry_of(260)), 0);
 }
 
@@ -98,7 +98,7 @@ TEST(Budget, APartOfTheBytesIsTakenOfF16RowsAndSpentOnWhatIsStored) {
   EXPECT_EQ(budget.total_entries(2000, 90, entry_of(256)), 9000);   // positions cost nothing here
   EXPECT_EQ(budget.total_entries(2000, 90, entry_of(260)), 8861);   // f16: 8861.5
   EXPECT_EQ(budget.total_entries(2000, 90, entry_of(72)), 32000);   // r4
-  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(10)), 180000);  // never more than there is
+  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(10)), 180000);  // at most all entries
   EXPECT_TRUE(budget.is_relative());
   EXPECT_FALSE(Budget::parse("64MiB").is_relative());
 }

@@ -18,7 +18,7 @@ using testing::Kept;
 using testing::RandomCache;
 using testing::serial;
 
-// Presets and combinations that need nothing but the window's rows, entries and W_O.
+// Returns presets and combinations that need only the window's rows, entries and W_O.
 const std::vector<std::string>& window_methods() {
   static const std::vector<std::string> methods = {
       "streaming-llm:window=5",
@@ -68,7 +68,7 @@ std::int64_t sum(const std::vector<std::vector<std::int32_t>>& budgets) {
   return n;
 }
 
-// The smallest total that the method takes.
+// Returns the smallest total that the method accepts.
 std::int64_t least_total(const RandomCache& cache, const EvictionOptions& options) {
   return std::min<std::int64_t>(cache.n_tokens, options.window + options.sinks) * cache.n_heads();
 }
@@ -118,7 +118,7 @@ TEST(Cut, CascadeEqualsOneShot) {
         ASSERT_EQ(staged.stored, one_shot.stored) << method << " total " << total;
         ASSERT_EQ(a.budget, b.budget) << method;
         ASSERT_EQ(a.layer_share, b.layer_share) << method;
-        // One layer beside the total; a stage rounds up, by less than one entry per head and layer each.
+        // One layer is stored besides the total; a stage rounds up by less than one entry per head and one per layer.
         ASSERT_LE(most_stored, total + std::int64_t{s.n_kv_head} * s.n_tokens + 2 * staged.n_heads()) << method;
         ASSERT_EQ(a.stage_stored.size(), static_cast<std::size_t>(total < all ? s.n_layer : 0));
         const double cap = static_cast<double>(s.n_tokens - options.window - options.sinks) * s.n_kv_head;
@@ -126,10 +126,10 @@ TEST(Cut, CascadeEqualsOneShot) {
       }
     }
   }
-  EXPECT_GT(n_clamped, 50);  // the case in question did occur
+  EXPECT_GT(n_clamped, 50);  // caps were reached
 }
 
-// A cut that is narrowed is the cut to the smaller total; narrowing is as often as one likes, and changes nothing.
+// A cut that is narrowed equals the cut to the smaller total. It may be narrowed any number of times.
 TEST(Cut, NarrowedEqualsTheSmallerCut) {
   unsigned seed = 2000;
   for (const Shape& s : shapes()) {
@@ -236,9 +236,9 @@ TEST(Cut, StreamingLlmKeepsSinksAndTheMostRecent) {
 
 TEST(Cut, EqualScoresGoToTheLaterTokens) {
   RandomCache cache(1, 2, 1, 8, 30, 3);
-  for (auto& keys : cache.keys) std::fill(keys.begin(), keys.end(), 0.5F);  // all attention is the same
+  for (auto& keys : cache.keys) std::fill(keys.begin(), keys.end(), 0.5F);  // all attention weights are equal
   cache.cut(EvictionOptions::parse("snapkv:window=4,heads=flat"), 2 * 4 + 5, false);
-  // The best five candidates are tokens 25, 25, 24, 24 and, the rule says, head 0's token 23.
+  // The best five candidates are tokens 25, 25, 24, 24 and, by the rule for ties, head 0's token 23.
   EXPECT_EQ(cache.stored[0][0], (std::vector<std::int32_t>{23, 24, 25, 26, 27, 28, 29}));
   EXPECT_EQ(cache.stored[0][1], (std::vector<std::int32_t>{24, 25, 26, 27, 28, 29}));
 }
@@ -267,7 +267,7 @@ TEST(Cut, FlatBudgetsMinimiseAdasBound) {
   }
 }
 
-// Some heads have no score among the best of the model; each keeps its own best ones all the same.
+// Some heads have no score among the best of the model, but each keeps its own best ones.
 TEST(Cut, AGlobalRankingLeavesEveryHeadItsFloor) {
   const auto kept_of = [](const std::string& method, std::int64_t per_head) {
     RandomCache cache(4, 3, 1, 8, 60, 5);
@@ -301,7 +301,7 @@ TEST(FittingWindow, IsHalfOfWhatTheSinksLeaveOfTheBudget) {
   }
   EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 28), 24) << "it fits";
   EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 20, 20), 24) << "nothing is cut";
-  // What cannot be scored with less; the cut then says what the least budget is.
+  // A window has the least that the scorer needs; the cut then reports the least budget.
   EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 3), 1);
   EXPECT_EQ(window_of("cake:window=24,sinks=4", 5), 2);
   EXPECT_EQ(window_of("knorm:window=24,sinks=4", 4), 0);
@@ -314,7 +314,7 @@ TEST(FittingWindow, CutsKeepTheBudgetSinksAndWindow) {
       RandomCache cache(3, 2, 2, 8, 100, 8), asked = cache;
       const CutShape shape{.heads = {2, 2, 2}, .n_tokens = 100, .total = per_head * cache.n_heads()};
       const EvictionOptions options = with_fitting_window(EvictionOptions::parse(method), shape);
-      // The rows are those of the session's own window: more than the options now say.
+      // The session's own window has more rows than the options now ask for.
       Cut cut(options, shape);
       cache.run(cut, EvictionOptions::parse(method));
       EXPECT_EQ(cache.n_stored(), shape.total) << method;
@@ -395,7 +395,8 @@ TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
                      [&] { other.cut(options, 20 * other.n_heads(), false); });
 }
 
-// Retrieval heads whole, in the order of their importance, until the total is spent; the others what is protected.
+// Retrieval heads are kept whole in the order of their importance, until the total is spent. The others keep their
+// protected entries.
 TEST(Cut, DuoAttentionKeepsTheImportantHeadsWhole) {
   EvictionOptions options = EvictionOptions::parse("streaming-llm:window=5,sinks=2");
   options.layers = options.heads = "duo-attention";

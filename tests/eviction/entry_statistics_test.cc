@@ -1,4 +1,4 @@
-// Cuts of entries whose rows the processor cannot read, measured by whoever holds them.
+// Cuts of entries whose rows the processor cannot read, measured where the rows are.
 #include "eviction/evidence/entry_statistics.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 using testing::RandomCache;
 using testing::serial;
 
-// Measures on the processor, and counts how often the rows are copied.
+// A measurement on the processor that counts how often the rows are copied.
 class CountingStatistics final : public EntryStatistics {
  public:
   CountingStatistics(const LayerView& view, const EvictionOptions& options) : view_(view), options_(options) {}
@@ -67,7 +67,7 @@ class CountingStatistics final : public EntryStatistics {
   const EvictionOptions& options_;
 };
 
-// Cuts a cache of rows that are nowhere. Returns what it keeps, and how often a layer's rows were copied.
+// The result of a cut of a cache whose rows have no address: the kept entries, and the copies of each layer's rows.
 struct DistantCut {
   std::vector<LayerCut> layers = {};
   std::vector<int> n_copies = {};

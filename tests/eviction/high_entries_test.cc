@@ -1,4 +1,4 @@
-// Which entries have more bits; and entries of several types read by a scorer.
+// The choice of entries in more bits, and entries of several types that a scorer reads.
 #include "eviction/cut/high_entries.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(HighEntries, AreWholePagesThatSumToTheirPart) {
 }
 
 TEST(HighEntries, AreTheWindowAndThenTheBest) {
-  // 6 sinks, candidates 1, 3, 4 and 7 of those stored, a window of 3.
+  // The head has 6 sinks, the candidates 1, 3, 4 and 7 that are stored, and a window of 3.
   const std::vector<std::int32_t> kept = {0, 1, 2, 3, 4, 5, 7, 9, 10, 13, 20, 21, 22};
   const std::vector<std::int32_t> chosen = {1, 3, 4, 7}, order = {4, 0, 7, 1, 2, 3, 5, 6};
   const KeptHead head{.kept = kept, .chosen = chosen, .order = order, .n_sinks = 6, .n_window = 3};
@@ -51,7 +51,7 @@ TEST(HighEntries, AreTheWindowAndThenTheBest) {
   EXPECT_EQ(high_entries(kThird, head, 9), List({4, 5, 7, 9, 10, 13, 20, 21, 22})) << "the sinks come last";
 }
 
-// What a scorer reads of a head whose runs have types of their own.
+// A scorer reads a head whose runs have different types.
 TEST(LayerEvidence, ReadsEveryRunInItsType) {
   testing::RandomCache cache(1, 2, 2, 16, 45, 3);
   EvictionOptions options = EvictionOptions::parse("knorm:window=0");
@@ -59,7 +59,7 @@ TEST(LayerEvidence, ReadsEveryRunInItsType) {
     const int d = view.shape.key_dim;
     std::vector<float> expected(45 * static_cast<std::size_t>(d)), found(expected.size());
     LayerEvidence(view, options, 0, testing::serial()).read_keys(1, 0, 45, expected.data());
-    // The same rows, every other run in f16.
+    // The rows are the same, with every other run in f16.
     std::vector<std::vector<std::byte>> halves;
     std::vector<kernels::EntryRun> runs(view.heads[1].runs.begin(), view.heads[1].runs.end());
     for (std::size_t r = 0; r < runs.size(); r += 2) {

@@ -100,8 +100,8 @@ TEST(Options, TextRoundTrips) {
     EXPECT_EQ(EvictionOptions::parse(text).text(), text);
   }
   EXPECT_EQ(EvictionOptions::parse("lava:select=critical").selector, "critical");
-  EXPECT_EQ(EvictionOptions::parse("snapkv:window=32").text(), "snapkv");  // the default needs no words
-  // Defaults of options that only the new part reads count too.
+  EXPECT_EQ(EvictionOptions::parse("snapkv:window=32").text(), "snapkv");  // a default is not written
+  // The defaults of options that only the new part reads are known, too.
   EXPECT_EQ(EvictionOptions::parse("snapkv:scorer=cake,gamma=7").text(), "snapkv:scorer=cake,gamma=7");
 }
 

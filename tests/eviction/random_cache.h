@@ -1,4 +1,4 @@
-// A random cache with the evidence of its window: what the tests cut.
+// A random cache with the evidence of its window, for tests of cuts.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,8 @@ class RandomCache {
   std::vector<std::vector<float>> w_o;           // [n_layer][n_head * head_dim * n_embd]
   Kept stored;
 
-  // sharpness: per layer, the spread of the attention logits; layers of very different sharpness make shares hit caps.
+  // contrast: how much the spread of the attention logits differs from layer to layer; very different layers make
+  // shares reach caps.
   RandomCache(int layers, int kv_heads, int group, int dim, std::int32_t tokens, unsigned seed, double contrast = 1.0)
       : n_layer(layers), n_kv_head(kv_heads), n_group(group), head_dim(dim), n_tokens(tokens) {
     std::mt19937 random(seed);
@@ -63,7 +64,7 @@ class RandomCache {
     return n;
   }
 
-  // What is stored of a layer, in pages of 7 entries.
+  // Shows `body` the stored entries of a layer, in pages of 7 entries.
   void with_view(int l, const EvidenceNeeds& needs, const std::function<void(const LayerView&)>& body) const {
     std::vector<std::vector<float>> k(n_kv_head), v(n_kv_head);
     std::vector<std::vector<kernels::EntryRun>> runs(n_kv_head);
@@ -103,8 +104,8 @@ class RandomCache {
     body(view);
   }
 
-  // Carries out one cut as an engine does. `most_stored` receives the most entries of the layers seen so far at any
-  // time.
+  // Carries out one cut as an engine does. `most_stored` receives the largest number of entries that the layers seen so
+  // far hold at any time.
   CutReport cut(const EvictionOptions& options, std::int64_t total, bool one_shot,
                 std::int64_t* most_stored = nullptr) {
     Cut cut(options, {.heads = std::vector<int>(n_layer, n_kv_head),

@@ -13,8 +13,8 @@ namespace {
 using testing::RandomCache;
 using testing::serial;
 
-// Head 0 holds positions 0, 1, 4, 5, 7 and head 1 positions 0, 2, 3, 5, 7, of which the last one is the window and the
-// first is a sink.
+// Head 0 holds positions 0, 1, 4, 5, 7 and head 1 positions 0, 2, 3, 5, 7. The last one is the window and the first is
+// a sink.
 struct Fixture {
   RandomCache cache{1, 2, 1, 4, 8, 1};
   EvictionOptions options = EvictionOptions::parse("random:window=1,sinks=1");

@@ -15,7 +15,7 @@ using test::expect_error;
 using testing::RandomCache;
 using testing::serial;
 
-// The stored position times a factor; asks for the evidence that a part of ours could ask for.
+// A scorer by the stored position times a factor. It asks for the evidence that a built-in part could ask for.
 class ByPosition final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
@@ -39,7 +39,7 @@ class ByPosition final : public Scorer {
   }
 };
 
-// The first layer gets all.
+// An allocator that gives the first layer all entries.
 class FirstLayer final : public LayerAllocator {
  public:
   std::vector<double> weights(const CutShape& shape, const EvictionOptions&) const override {
@@ -94,12 +94,12 @@ TEST(Registry, AMethodOfAnotherProgramIsChosenByName) {
       EvictionOptions::parse("latest:layers=first-layer,heads=even-heads,select=worst-first,sinks=1");
   EXPECT_EQ(EvictionOptions::parse(all.text()).text(), all.text());
   expect_error(ErrorCode::kInvalidArgument, "no part of this method reads the option 'factor'",
-               [] { EvictionOptions::parse("snapkv:factor=3"); });  // nobody reads it
+               [] { EvictionOptions::parse("snapkv:factor=3"); });  // no part reads it
   expect_error(ErrorCode::kInvalidArgument, "give number, 0 to 100",
                [] { EvictionOptions::parse("latest:factor=101"); });
   expect_error(ErrorCode::kNotFound, "by-position", [] { EvictionOptions::parse("latest:scorer=by-positron"); });
   expect_error(ErrorCode::kInvalidArgument, "raise it to 1",
-               [] { EvictionOptions::parse("latest:window=0"); });  // it reads its rows
+               [] { EvictionOptions::parse("latest:window=0"); });  // the scorer reads the window's rows
 }
 
 TEST(Registry, ItsPartsSeeTheEvidenceOfOurs) {
@@ -122,7 +122,7 @@ TEST(Registry, ItsPartsSeeTheEvidenceOfOurs) {
   for (const auto& layer : kept_of("latest", 40)) {
     for (const auto& head : layer) EXPECT_EQ(head, last);
   }
-  // 8 of 40 entries are protected in each layer: the other 24 are the first layer's, 12 a head, the worst ones.
+  // 8 of 40 entries are protected in each layer. The other 24 are in the first layer, the 12 worst of each head.
   for (std::int32_t i = 0; i < 12; ++i) first_and_window.push_back(i);
   for (std::int32_t i = n - 4; i < n; ++i) first_and_window.push_back(i);
   const auto kept = kept_of("latest:layers=first-layer,heads=even-heads,select=worst-first", 40);
@@ -140,7 +140,7 @@ TEST(Registry, RefusesWhatWouldBeAmbiguous) {
     expect_error(ErrorCode::kInvalidArgument, "lower-case", [&] { scorer(name); });
   }
   expect_error(ErrorCode::kInvalidArgument, "no scorer to register", [] { register_scorer("nothing", nullptr); });
-  // Options that exist otherwise: another default, another range, one that every method has.
+  // The options exist with another default, with another range, and as an option of every method.
   class Other final : public Scorer {
    public:
     explicit Other(Option option) : option_(std::move(option)) {}

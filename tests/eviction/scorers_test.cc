@@ -1,4 +1,4 @@
-// Scorers against the obvious computation from the whole attention matrix.
+// Scorers compared with the direct computation from the whole attention matrix.
 #include <gtest/gtest.h>
 
 #include "eviction/options/registry.h"
@@ -12,7 +12,7 @@ using testing::serial;
 
 constexpr int kTokens = 45;
 
-// A[h][j][i] in double, causal, and the rows' log-sum-exps in h2o's layout.
+// The causal attention weights A[h][j][i] in double precision, and the rows' log-sum-exps in h2o's layout.
 struct Matrix {
   std::vector<std::vector<std::vector<double>>> a;  // [n_head][n_tokens][n_tokens]
   std::vector<float> log_sum_exp;                   // [n_tokens][n_head]
@@ -113,7 +113,7 @@ TEST(Scorers, SnapKvCakeAndTovaReduceTheWindow) {
 TEST(Scorers, H2oSumsTheWholeMatrixOrItsLastRows) {
   const RandomCache cache(1, 2, 2, 16, kTokens, 2, 1);
   const Matrix matrix(cache);
-  for (const int rows : {kTokens, 1, 9, 30}) {  // more rows than the window: they start among the scored tokens
+  for (const int rows : {kTokens, 1, 9, 30}) {  // with more rows than the window, they start among the scored tokens
     const auto expected = [&](int head, int i) {
       double sum = 0;
       for (int j = kTokens - rows; j < kTokens; ++j) sum += matrix.a[2 * head][j][i] + matrix.a[2 * head + 1][j][i];
@@ -129,13 +129,13 @@ TEST(Scorers, KeyScorersReadTheKeysAlone) {
   cache.keys[0] = {3, 0, 0, 0, /**/ 0, 2, 0, 0, /**/ 1, 0, 0, 0};
   expect_near(
       score(cache, "knorm:window=1"), [](int, int i) { return i == 0 ? -3.0 : -2.0; }, 2);
-  // The normalised keys' mean points to (2, 1).
+  // The mean of the normalised keys points to (2, 1).
   expect_near(
       score(cache, "keydiff:window=1"), [](int, int i) { return (i == 0 ? -2 : -1) / std::sqrt(5.0); }, 2);
 }
 
 TEST(Scorers, ExpectedAttentionOfCertainQueriesIsAttention) {
-  // Without covariance and rotation it is the softmax of the mean query's scores.
+  // Without covariance and rotation the expected attention is the softmax of the mean query's scores.
   const RandomCache cache(1, 1, 2, 8, kTokens, 4);
   const EvictionOptions options = EvictionOptions::parse("expected-attention:window=5,sinks=0,ea-skip=0");
   std::vector<double> mean(2 * 8), covariance(2 * 8 * 8, 0.0);

@@ -1,4 +1,4 @@
-// Who shares work pays for it as if alone, whoever did it. Time here is a counter.
+// Users that share work pay for it as if alone, whoever did it. Time is a counter here.
 #include "eviction/evidence/shared_costs.h"
 
 #include <gtest/gtest.h>
@@ -21,19 +21,19 @@ TEST(SharedCosts, EveryUserPaysOnceForWhatItUses) {
       now += 2;
     });
   };
-  // The first does the work: its own clock says all.
+  // The first user does the work, so its own clock measures all of it.
   costs.begin_user();
   use_scores();
   use_statistics();
   EXPECT_EQ(now, 13);
   EXPECT_EQ(costs.reused_seconds(), 0);
-  // The second finds it done. Statistics are a part of the scores, and cost nothing more.
+  // The second user finds the work done. Statistics are a part of the scores and cost no more.
   costs.begin_user();
   use_scores();
   use_statistics();
   EXPECT_EQ(now, 13);
   EXPECT_EQ(costs.reused_seconds(), 13);
-  // The third does something else with the same statistics.
+  // The third user does other work with the same statistics.
   costs.begin_user();
   costs.use(others, [&] {
     use_statistics();
@@ -57,7 +57,7 @@ TEST(SharedCosts, WorkThatFailsIsTriedAgain) {
   EXPECT_EQ(costs.reused_seconds(), 4);
 }
 
-// Every look at the clock is a second: a scoring takes some, and each cut pays for as many.
+// Every reading of the clock is a second: a scoring takes some, and each cut pays for as many.
 TEST(SharedCosts, CutsOfALayerPayForScoringAlike) {
   const testing::RandomCache cache(1, 2, 2, 16, 60, 1);
   const EvictionOptions snapkv = EvictionOptions::parse("ada-snapkv:window=5");
@@ -79,7 +79,7 @@ TEST(SharedCosts, CutsOfALayerPayForScoringAlike) {
     EXPECT_EQ(now, alone);
     EXPECT_GT(second, 0);
     EXPECT_EQ(others_of(snapkv), second);
-    // Another scorer makes its own scores, and finds only the check of the keys.
+    // Another scorer computes its own scores, and finds only the check of the keys done.
     const double of_another = others_of(critical);
     EXPECT_GT(now, alone);
     EXPECT_LT(of_another, second);

@@ -15,7 +15,7 @@ using Numbers = std::vector<double>;
 TEST(WaterFill, SharesByWeight) { EXPECT_EQ(water_fill(Numbers{1, 3}, Integers{100, 100}, 8), (Numbers{2, 6})); }
 
 TEST(WaterFill, GivesWhatACapFreesInProportion) {
-  // 10 of 20 would go to the first, which holds 4; the rest goes 1 : 3.
+  // The first would get 10 of 20 but holds 4; the rest is shared 1 : 3.
   EXPECT_EQ(water_fill(Numbers{4, 1, 3}, Integers{4, 100, 100}, 20), (Numbers{4, 4, 12}));
   // The second clamp follows from the first.
   EXPECT_EQ(water_fill(Numbers{4, 3, 1}, Integers{4, 10, 100}, 20), (Numbers{4, 10, 6}));
@@ -60,7 +60,7 @@ TEST(WaterFill, IsTheDefinition) {
     const Problem p = random_problem(random);
     const Numbers x = water_fill(p.weights, p.floors, p.caps, p.total);
     EXPECT_NEAR(std::accumulate(x.begin(), x.end(), 0.0), static_cast<double>(p.total), 1e-9);
-    double lambda = -1;  // of the items between floor and cap: one and the same
+    double lambda = -1;  // the same for all items between floor and cap
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_GE(x[i], static_cast<double>(p.floors[i]));
       ASSERT_LE(x[i], static_cast<double>(p.caps[i]));
@@ -106,7 +106,7 @@ TEST(RoundShares, LargestRemainderTiesToTheLowerIndex) {
   EXPECT_EQ(round_shares(Numbers{1.5, 1.5, 1.0}, 4), (Integers{2, 1, 1}));
   EXPECT_EQ(round_shares(Numbers{0.2, 0.7, 1.1}, 2), (Integers{0, 1, 1}));
   EXPECT_EQ(round_shares(Numbers{1.0 / 3, 1.0 / 3, 1.0 / 3}, 1), (Integers{1, 0, 0}));
-  // Equal within 1e-9, whichever is larger.
+  // Numbers within 1e-9 of each other are equal, whichever is larger.
   EXPECT_EQ(round_shares(Numbers{0.5 - 1e-10, 0.5 + 1e-10}, 1), (Integers{1, 0}));
   EXPECT_EQ(round_shares(Numbers{0.5 - 1e-8, 0.5 + 1e-8}, 1), (Integers{0, 1}));
 }
@@ -126,7 +126,7 @@ TEST(RoundShares, SumsExactlyWithinFloorAndCeiling) {
     const Integers rounded = round_shares(x, p.total);
     ASSERT_EQ(std::accumulate(rounded.begin(), rounded.end(), std::int64_t{0}), p.total);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      ASSERT_LE(rounded[i], ceiling(x[i]));  // what a stage of the cascade relies on
+      ASSERT_LE(rounded[i], ceiling(x[i]));  // a stage of the cascade relies on this
       ASSERT_GE(rounded[i], p.floors[i]);
       ASSERT_LE(rounded[i], p.caps[i]);
     }

@@ -164,7 +164,7 @@ TEST_F(TableFiles, AProfileIsFoundByModelAndScorer) {
   EXPECT_EQ(refusal("lu-kv-snapkv:window=16", kModel), ErrorCode::kNotFound);
   EXPECT_EQ(refusal("lu-kv-keydiff", kModel), ErrorCode::kNotFound);
 
-  // By name: what does not fit is refused with the reason.
+  // A profile that is named but does not fit is refused with the reason.
   one_head().save(path_);
   EXPECT_NO_THROW(prepared(("lu-kv-snapkv:profile=" + path_).c_str(), kModel));
   EXPECT_EQ(refusal(("lu-kv-snapkv:profile=" + path_).c_str(), kModel + 1), ErrorCode::kInvalidArgument);

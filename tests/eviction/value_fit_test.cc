@@ -28,7 +28,7 @@ double dot(const float* a, const float* b) {
   return sum;
 }
 
-// A head of n_tokens entries of which every second one is kept, and reference rows with their attention over all.
+// A head whose every second entry is kept, and reference rows with their attention over all entries.
 struct Case {
   Case(int the_n_rows, int the_n_kept)
       : n_rows(the_n_rows),
@@ -66,7 +66,7 @@ struct Case {
                       {.key_dim = kHeadDim, .value_dim = kHeadDim, .scale = kScale, .lambda = lambda}, out.data());
   }
 
-  // X, in double: [n_rows][n_kept].
+  // Returns X in double precision, [n_rows][n_kept].
   std::vector<double> attention() const {
     std::vector<double> x;
     for (int r = 0; r < n_rows; ++r) {
@@ -82,7 +82,7 @@ struct Case {
     return x;
   }
 
-  // || Y - X c ||^2
+  // Returns || Y - X c ||^2.
   double error(const std::vector<float>& c) const {
     const std::vector<double> x = attention();
     double sum = 0;
@@ -101,7 +101,7 @@ struct Case {
   std::vector<float> q, all_keys, all_values, keys, values, log_sum_exp, target;
 };
 
-// (X^T X + r I) (C - V) = X^T (Y - X V), checked by its residual in double: nothing is solved here.
+// The solution of (X^T X + r I) (C - V) = X^T (Y - X V) is checked by its residual in double precision.
 TEST(ValueFit, SolvesTheNormalEquationsFromEitherSide) {
   for (const auto& [n_rows, n_kept] :
        {std::pair(200, 60), std::pair(60, 200), std::pair(97, 97), std::pair(5, 1), std::pair(1, 5)}) {

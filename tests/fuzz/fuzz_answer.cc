@@ -1,5 +1,6 @@
-// What a model writes, read for thoughts and calls by the formats of well-known templates. An input's first byte
-// chooses the template, its second how the answer comes in pieces; what the pieces have told is the whole.
+// Answers of models, read for thoughts and calls by the formats of well-known templates. An input's first byte chooses
+// the template, and its second the pieces in which the answer comes. The deltas of all pieces must add up to the
+// message.
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -16,7 +17,7 @@ namespace {
 
 using namespace winnow;  // NOLINT(google-build-using-namespace)
 
-// A family each, by its file in libllama's sources.
+// One template of each family, by its file in libllama's sources.
 constexpr const char* kFamilies[] = {"Qwen-Qwen3-0.6B",
                                      "Qwen3-Coder",
                                      "Qwen3.5-4B",
@@ -28,7 +29,7 @@ constexpr const char* kFamilies[] = {"Qwen-Qwen3-0.6B",
                                      "LFM2-8B-A1B",
                                      "ibm-granite-granite-4.0"};
 
-// With and without tools, and where the answer goes on.
+// Returns a prompt of each template with tools and one without.
 std::vector<ChatPrompt> prompts(const Tokenizer& tokenizer) {
   const ChatTool tool{"weather", "Of a city.", R"({"type":"object","properties":{"city":{"type":"string"}}})"};
   std::vector<ChatPrompt> all;
@@ -51,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<ChatPrompt> all = prompts(tokenizer);
   if (size < 2) return 0;
   const std::string text = valid_utf8(std::string_view(reinterpret_cast<const char*>(data) + 2, size - 2));
-  const std::size_t n_piece = 8 + data[1] % 64;  // what is there is read again with each
+  const std::size_t n_piece = 8 + data[1] % 64;  // the whole answer so far is read again with each piece
   ChatReader reader(all[data[0] % all.size()].format);
   std::string content, reasoning;
   const auto take = [&](const std::vector<ChatDelta>& deltas) {

@@ -1,7 +1,7 @@
-// Model files. An input's first byte says what the rest is: a file as it is (odd), or edits of a small complete model
-// (even), so that what is behind the reader of the format is fuzzed too; from 128 on the model has heads of another
-// shape first, and how it is used is the input's choice, too. What loads is asked for tokens; its prompt is prefilled,
-// the session forked, tokens are decoded, the session saved and loaded, more tokens are appended.
+// Model files. An input's first byte says whether the rest is a file as it is (odd), or edits of a small complete model
+// (even), so that the code after the reader of the format is fuzzed too. From 128 on the model first gets heads of
+// another shape, and the input chooses how it is used. A model that loads tokenises a text; its prompt is prefilled,
+// the session forked, tokens are decoded, the session is saved and loaded, and more tokens are appended.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<GgufParts> complete_models() {
       .n_layer = 1, .n_head = 2, .n_kv_head = 1, .head_dim = 16, .n_embd = 8, .n_ff = 8, .n_vocab = 262};
   std::vector<TinyModelOptions> all(2, small);
   all[0].weight_type = kQ80;
-  all[0].n_embd = all[0].n_ff = 32;  // a block
+  all[0].n_embd = all[0].n_ff = 32;  // a block of q8_0
   all[0].has_rope_freqs = true;
   all[1].has_tokenizer = false;
   all[1].rope_scaling = "yarn";
@@ -40,7 +40,7 @@ std::vector<GgufParts> complete_models() {
     TinyModelOptions options = tiny_options(architecture.name);
     options.n_layer = 1, options.n_head = 2, options.n_kv_head = 1, options.head_dim = 16;
     options.n_embd = 32, options.n_ff = 8, options.n_vocab = 262;
-    if (architecture.has_delta_net) options.n_layer = 4;  // the last has attention
+    if (architecture.has_delta_net) options.n_layer = 4;  // the last layer has attention
     if (!options.layers.empty()) options.layers.resize(3);
     options.expert_n_ff = std::min(options.expert_n_ff, 4);
     options.shared_n_ff = std::min(options.shared_n_ff, 8);
@@ -52,7 +52,7 @@ std::vector<GgufParts> complete_models() {
   return parts;
 }
 
-// Bytes of the input, then zeros.
+// The bytes of the input, followed by zeros.
 class Bytes {
  public:
   Bytes(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
@@ -73,8 +73,8 @@ class Bytes {
   std::size_t left_;
 };
 
-// Around every limit that a loader or a kernel has: 128 query heads for a KV head, heads of 256 in steps of 16, tiles
-// of 4, 6 and 8 rows, strips of 16 and 32.
+// Chooses a shape around the limits of loaders and kernels: 128 query heads for a KV head, heads of up to 256 in steps
+// of 16, tiles of 4, 6 and 8 rows, strips of 16 and 32.
 HeadShape choose_shape(Bytes& bytes) {
   static constexpr std::array<std::uint32_t, 32> kGroups = {1,  2,  3,  4,  5,   6,   7,   8,   9,   12, 15,
                                                             16, 17, 20, 24, 25,  31,  32,  33,  40,  48, 63,
@@ -83,7 +83,7 @@ HeadShape choose_shape(Bytes& bytes) {
   static constexpr std::array<std::uint32_t, 24> kDims = {8,   16,  24,  32,  40,  48,  64,  72,  80,  96,  112, 128,
                                                           144, 160, 176, 192, 208, 224, 240, 256, 264, 272, 288, 512};
   const std::uint32_t n_kv_head = bytes.of(kKvHeads), n_group = bytes.of(kGroups), head_dim = bytes.of(kDims);
-  const std::uint32_t n_kept = n_group * head_dim > 4096 ? 1 : n_kv_head;  // what is large already is slow enough
+  const std::uint32_t n_kept = n_group * head_dim > 4096 ? 1 : n_kv_head;  // large groups are slow enough
   return {.n_head = n_group * n_kept, .n_kv_head = n_kept, .head_dim = head_dim};
 }
 
@@ -114,7 +114,7 @@ Use choose_use(Bytes& bytes) {
   if (use.session.eviction.evicts()) use.session.budget = Budget::parse(bytes.next() % 2 == 0 ? "6" : "40%");
   use.session.decode_cut = static_cast<SessionOptions::DecodeCut>(bytes.next() % 3);
   use.session.prefill_chunk = bytes.next() % 4 == 0 ? 7 : 0;
-  use.n_prompt = 1 + bytes.next() % 40;  // a batch has 32
+  use.n_prompt = 1 + bytes.next() % 40;  // a batch has 32 tokens
   use.n_decoded = bytes.next() % 4;
   use.is_saved = bytes.next() % 4 == 0;
   if (!use.session.eviction.evicts()) {
@@ -124,7 +124,7 @@ Use choose_use(Bytes& bytes) {
   return use;
 }
 
-// A session that was saved goes on as one that was not.
+// Traps unless a saved and loaded session goes on as the session itself.
 void save_and_load(Engine& engine, Session& session, Token next) {
   static const std::string path =
       (std::filesystem::temp_directory_path() / ("fuzz-session-" + std::to_string(getpid()))).string();
@@ -169,7 +169,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string file(reinterpret_cast<const char*>(data) + 1, size - 1);
   Use use;
-  bool is_used = data[size - 1] % 4 == 0;  // takes longer than all the rest
+  bool is_used = data[size - 1] % 4 == 0;  // using a model takes longer than all the rest
   if (data[0] % 2 == 0) {
     GgufParts parts = complete[data[0] / 2 % complete.size()];
     Bytes bytes(data + 1, size - 1);

@@ -1,6 +1,6 @@
-// Grammars, parsed and followed. An input's first byte says how many bytes at its end choose tokens; what lies between
-// is the grammar. What all tokens together are told has to be what each is told by itself, and only what may come is
-// taken. Limits are lower than the product's: what comes up to them would take most of the time.
+// Grammars, parsed and followed. An input's first byte is the number of bytes at its end that choose tokens; the bytes
+// between are the grammar. The matcher must report the same for all tokens together as for each alone, and accept only
+// allowed tokens. Limits are lower than the product's, since grammars that reach them would take most of the time.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

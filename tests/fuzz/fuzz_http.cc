@@ -1,5 +1,5 @@
-// Bytes of a connection, through the HTTP library and our hooks to the routes. No model is loaded: what is behind the
-// routes is fuzz_request's.
+// The bytes of a connection, through the HTTP library and our hooks to the routes. No model is loaded: fuzz_request
+// covers what comes after the routes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

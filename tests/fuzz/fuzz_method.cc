@@ -1,5 +1,5 @@
-// Methods with their options (an even first byte) and budgets, as flags and requests name them. What is taken has a
-// text form that says the same.
+// Methods with their options (an even first byte) and budgets, as flags and requests name them. The text form of one
+// that is accepted must be stable.
 #include <cstdint>
 #include <string>
 

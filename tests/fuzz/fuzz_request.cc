@@ -1,5 +1,5 @@
-// Bodies of requests in every dialect, up to what the batch would be asked, grammars included. The first byte chooses
-// the route.
+// Bodies of requests in every dialect, up to the request for the batch, grammars included. The first byte chooses the
+// route.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,7 +28,7 @@ struct Route {
   std::function<void(const std::string& body, const Model& model)> take;
 };
 
-// What a dialect asks of the batch: its grammar is read where the request comes from.
+// Returns a route that makes the batch request of a dialect and parses its grammar.
 template <class Make>
 Route asking(const char* path, Make make) {
   return {path, [make](const std::string& body, const Model& model) {

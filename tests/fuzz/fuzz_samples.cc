@@ -1,5 +1,5 @@
-// Files that an evaluation or a calibration is given: samples in each benchmark's format, texts, questions, the state
-// of a calibration, the folder of a run. The first byte chooses which.
+// Input files of an evaluation or a calibration: samples in each benchmark's format, texts, questions, the state of a
+// calibration, the folder of a run. The first byte chooses which.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace winnow;  // NOLINT(google-build-using-namespace)
 
-// As many tokens as words.
+// Returns the words of a text as its tokens.
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   for (std::size_t at = 0; at < text.size();) {
@@ -41,7 +41,7 @@ eval::SampleOptions options() {
 
 using Task = std::pair<const eval::Benchmark*, std::string>;
 
-// All of the benchmarks whose samples come from files.
+// Returns all tasks of the benchmarks whose samples come from files.
 std::vector<Task> file_tasks() {
   std::vector<Task> tasks;
   for (const char* name : {"longbench", "infinitebench", "scbench"}) {
@@ -55,7 +55,7 @@ void read_samples(const Task& task, const std::string& path) {
   eval::SampleOptions of = options();
   of.tasks = {task.second};
   of.data = path;
-  constexpr std::size_t kMostBytes = 128;  // of an answer: metrics compare all of it with all of a reference
+  constexpr std::size_t kMostBytes = 128;  // most bytes of an answer: metrics compare all of it with all of a reference
   for (const eval::Sample& sample : task.first->samples(of)) {
     const std::string answer = sample.context.substr(0, whole_characters(sample.context, kMostBytes));
     for (const eval::Turn& turn : sample.turns) {
@@ -72,7 +72,7 @@ void read_haystack(const std::string& path) {
   eval::find_benchmark("niah").samples(of);
 }
 
-// The input is run.json, samples and answers, between bytes that no JSON has.
+// Reads a run from an input of run.json, samples and answers, which are separated by zero bytes.
 void read_run(const std::string& bytes) {
   static const fs::path folder = [] {
     fs::path made = fs::temp_directory_path() / ("fuzz-run-" + std::to_string(getpid()));

@@ -1,7 +1,7 @@
-// JSON schemas: a whole one as text (an input that begins with a byte from 128 on; from 192 on as advice), a pattern
-// and, behind a byte of 1, a text (an odd byte), or the bounds of a number. What is not refused is a grammar that
-// parses, unless it has too many rules; a number's is followed by some numbers about the bounds. The text follows the
-// grammar of the pattern exactly where the automaton of it takes the text.
+// JSON schemas. An input has a whole schema as text (a first byte from 128 on; from 192 on as advice), a pattern and,
+// after a byte of 1, a text (an odd byte), or the bounds of a number. A schema that is not refused must give a grammar
+// that parses, unless it has too many rules. The grammar of a number is tried with some numbers about the bounds. The
+// text must follow the grammar of the pattern exactly if the pattern's automaton matches the text.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,7 @@ using OrderedJson = nlohmann::ordered_json;
 std::shared_ptr<const Grammar> parsed(const std::string& text, const Tokenizer& tokenizer) {
   try {
     constexpr GrammarLimits kLimits{.n_rules = 2'000,
-                                    .n_symbols = 50'000};  // lower than the product's: time goes there
+                                    .n_symbols = 50'000};  // lower than the product's, which saves time
     return std::make_shared<const Grammar>(parse_grammar(text, tokenizer.vocab(), kLimits));
   } catch (const Error& error) {
     const std::string_view what = error.what();
@@ -37,7 +37,7 @@ std::shared_ptr<const Grammar> parsed(const std::string& text, const Tokenizer& 
 }
 
 bool matches(const std::shared_ptr<const Grammar>& grammar, const Tokenizer& tokenizer, const std::string& text) {
-  constexpr Token kFirstByte = 3;  // of the tiny model
+  constexpr Token kFirstByte = 3;  // in the tiny model
   GrammarMatcher matcher(grammar, tokenizer);
   for (const char byte : text) {
     const Token token = kFirstByte + static_cast<unsigned char>(byte);
@@ -75,7 +75,7 @@ void check_numbers(const std::uint8_t* data, std::size_t size, const Tokenizer& 
   }
   const double bases[] = {least, most, (least + most) / 2, 0.0};
   constexpr double kSteps[] = {0.0, 1.0, -1.0, 0.1, -0.1, 0.0001, -0.0001};
-  constexpr int kChoices[] = {6, 7, 13, 14};  // bytes that nothing else reads
+  constexpr int kChoices[] = {6, 7, 13, 14};  // bytes that are not used otherwise
   for (int i = 0; i < 4; ++i) {
     double value = std::round((bases[i] + kSteps[bytes[kChoices[i]] % std::size(kSteps)]) * 1e4) / 1e4;
     if (is_integer) value = std::floor(value);
@@ -87,7 +87,7 @@ void check_numbers(const std::uint8_t* data, std::size_t size, const Tokenizer& 
   }
 }
 
-// As of a tool's parameters, of JSON that is not nested too deeply.
+// Returns a grammar like that of a tool's parameters, for JSON that is not nested too deeply.
 std::string advice_grammar(const std::string& text) {
   bool is_too_deep = false;
   const auto watch = [&](int depth, OrderedJson::parse_event_t, OrderedJson&) {

@@ -1,5 +1,5 @@
-// Saved sessions. Inputs that begin with an even byte get a header and the model's fingerprint that fit, so that what
-// is behind the checksum is fuzzed too; the others are files as they are. What loads goes on.
+// Saved sessions. Inputs that begin with an even byte get a fitting header and model fingerprint, so that the code
+// after the checksum is fuzzed too; the others are files as they are. A session that loads goes on.
 #include <cstdint>
 #include <cstring>
 #include <memory>

@@ -1,8 +1,8 @@
-// Chat templates, which come with model files. An input's first byte says what is rendered, from 64 on nothing; the
-// rest is the template. Every one is read. Trying out what it can do takes a hundred times as long, and rendering more:
-// one in sixteen, by a hash, is tried out, and rendered where it says so. What it makes is used: the grammar of calls
-// is parsed, and an answer is read by its format. Templates get fewer steps than in the product, or most of the time
-// would go into those that take all of them.
+// Chat templates, which come with model files. An input's first byte says what is rendered, or from 64 on that it is
+// not rendered; the rest is the template. Every template is parsed. Trying out what it can do takes a hundred times as
+// long, and rendering more, so only one in sixteen, by a hash, is tried out and perhaps rendered. The result is used:
+// the grammar of calls is parsed, and answers are read by its format. Templates get fewer steps than in the product,
+// since otherwise those that take all of them would use most of the time.
 #include <array>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// Tokenizers of byte pairs of every kind, on texts of up to 12,000 bytes: an input's first byte is the kind, and each
-// two that follow are a part and how often it comes in a row. Texts that libllama gets in windows have the tokens that
-// it makes of the whole on a large stack, and every text comes back from its tokens.
+// Byte-pair tokenizers of every kind, on texts of up to 12,000 bytes. An input's first byte is the kind, and each two
+// bytes that follow are a part and its number of repetitions. Texts that libllama gets in windows must have the tokens
+// that it gives for the whole on a large stack, and every text must come back from its tokens.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -48,19 +48,21 @@ std::string text_of(const std::uint8_t* data, std::size_t size) {
   for (std::size_t i = 0; i + 1 < size && text.size() < kMostBytes; i += 2) {
     const std::string part = data[i] < 128 ? std::string(kParts[data[i] % kParts.size()])
                                            : std::string(1, static_cast<char>(data[i] & 0x7F));
-    // Most parts come once or twice; one in eight comes hundreds of times.
+    // Most parts come one to three times; one in eight comes hundreds of times.
     const std::size_t n = data[i + 1] < kFew ? 1 + data[i + 1] % 3 : (data[i + 1] - kFew + 1) * kMany;
     for (std::size_t k = 0; k < n && text.size() < kMostBytes; ++k) text += part;
   }
   return text;
 }
 
-// Tokens of the others spell texts as they are, white space too, for which this vocabulary has none.
+// Returns false for kinds whose tokens spell texts as they are, also white space, for which this vocabulary has no
+// tokens.
 bool has_byte_names(std::string_view kind) {
   return kind != "gemma4" && kind != "granite-embed-multi-311m" && kind != "sarvam-moe";
 }
 
-// What the windows are known not to hold: jais-2's blocks of white space, and what libllama takes too long for.
+// Returns true for texts that windows are known to fail on (jais-2's blocks of white space), or that take libllama too
+// long.
 bool is_left_out(std::string_view kind, const std::string& text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
   if (kind == "jais-2") return std::count_if(text.begin(), text.end(), is_space) > 500;
@@ -78,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string back;
   for (const Token token : tokens) back += one.tokenizer.token_text(token, true);
   if (back != text && has_byte_names(one.name)) __builtin_trap();
-  constexpr std::size_t kWindow = 8'192;  // shorter texts are libllama's in one call
+  constexpr std::size_t kWindow = 8'192;  // libllama gets shorter texts in one call
   if (text.size() > kWindow && !is_left_out(one.name, text) && tokens != test::whole_tokens(one.tokenizer, text)) {
     __builtin_trap();
   }

@@ -46,7 +46,7 @@ class Reader {
     return std::string_view(file_).substr(at_ - n, n);
   }
   std::string text() { return std::string(take(number<std::uint64_t>())); }
-  // The bytes of a value, lengths of strings included.
+  // Returns the bytes of a value, with the lengths of strings.
   std::string value(std::uint32_t type) {
     const std::size_t from = at_;
     if (type == kString) {
@@ -75,7 +75,7 @@ void put_text(std::string& file, const std::string& text) {
 
 void pad(std::string& file) { file.resize((file.size() + kAlignment - 1) / kAlignment * kAlignment, '\0'); }
 
-// Of the types that complete models have; 0 for others.
+// Returns the bytes of a tensor of a type that complete models have, or 0.
 std::size_t tensor_bytes(const GgufTensor& tensor) {
   constexpr std::uint32_t kF32Type = 0, kF16Type = 1, kQ80Type = 8;
   if (tensor.dims.empty()) return 0;
@@ -89,7 +89,7 @@ std::size_t tensor_bytes(const GgufTensor& tensor) {
   return 0;
 }
 
-// What readers look for, and what they might trip over.
+// Keys that readers look for, and others that they might fail on.
 const std::array kKeys = {"general.architecture",
                           "general.alignment",
                           "general.name",
@@ -209,7 +209,7 @@ class Editor {
     while (n-- > 0) value = value << 8 | byte();
     return value;
   }
-  // One of the numbers, or one of 1, 4 or 8 bytes.
+  // Returns one of kNumbers, or a number of 1, 4 or 8 bytes.
   std::uint64_t number() {
     const std::uint8_t kind = byte();
     if (kind < kNumbers.size()) return kNumbers[kind];
@@ -245,7 +245,7 @@ class Editor {
     for (std::uint64_t i = 0; i < to.n_elements; ++i) to.bytes += (i % 4 == 3) ? value_bytes(to.element_type) : one;
   }
 
-  // Some bytes in the middle.
+  // Overwrites some bytes in the middle.
   void patch(std::string& bytes) {
     if (bytes.empty()) return;
     const std::size_t at = raw(2) % bytes.size();

@@ -1,4 +1,4 @@
-// Bytes under a path, without a disk.
+// A file in memory, with a path.
 #pragma once
 
 #include <sys/mman.h>

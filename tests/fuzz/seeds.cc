@@ -1,5 +1,5 @@
-// fuzz_seeds FOLDER: seeds that are made, not kept: a model file and saved sessions, into FOLDER/gguf and
-// FOLDER/session.
+// fuzz_seeds FOLDER writes seeds that are generated instead of stored: a model file into FOLDER/gguf and saved sessions
+// into FOLDER/session.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   const fs::path folder = argv[1];
   fs::create_directories(folder / "gguf");
   fs::create_directories(folder / "session");
-  // As small as a complete model gets.
+  // This is the smallest complete model.
   const winnow::test::TinyModel tiny(
       {.n_layer = 1, .n_head = 1, .n_kv_head = 1, .head_dim = 16, .n_embd = 8, .n_ff = 8, .n_vocab = 260});
   std::ofstream((folder / "gguf" / "tiny").string(), std::ios::binary) << '\1' << winnow::test::read_bytes(tiny.path());
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     session.prefill(winnow::test::random_tokens(options.eviction.method == "auto" ? 96 : 12, 300, 1));
     const std::string path = (folder / "session" / method).string();
     session.save(path);
-    // The header and the fingerprint are the target's own business.
+    // The fuzz target adds the header and the fingerprint itself.
     const std::string bytes = winnow::test::read_bytes(path);
     std::ofstream(path, std::ios::binary) << '\0' << bytes.substr(40);
   }

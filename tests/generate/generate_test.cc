@@ -1,4 +1,4 @@
-// The loop that chooses, shows and feeds: why it ends, what it shows, where it leaves the session.
+// The loop that chooses, shows and feeds tokens: why it ends, what it shows, and where it leaves the session.
 #include "winnow/generate.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ constexpr int kContext = 60;
 
 class GenerateTest : public ::testing::Test {
  protected:
-  // A session behind 40 tokens of 60.
+  // Returns a session after 40 tokens of a context of 60.
   Session start(const TinyModelOptions& options = {.n_ctx = kContext}) {
     engine_ = Engine::create(tiny_model(options), {.n_threads = 2});
     Session session = engine_->open(full_options());
@@ -38,7 +38,7 @@ TEST_F(GenerateTest, FeedsWhatItChooses) {
   });
   EXPECT_EQ(result.reason, FinishReason::kLength);
   ASSERT_EQ(result.tokens.size(), 7U);
-  ASSERT_EQ(steps.size(), 8U);  // and the end
+  ASSERT_EQ(steps.size(), 8U);  // the tokens and the end
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(steps[i].token, result.tokens[i]);
     EXPECT_FALSE(steps[i].is_last);
@@ -72,8 +72,8 @@ TEST_F(GenerateTest, EndsWhereTheContextIsFull) {
   const GenerationResult result = generate(session, sampler);
   EXPECT_EQ(result.reason, FinishReason::kContextFull);
   EXPECT_EQ(session.n_tokens(), kContext);
-  EXPECT_EQ(result.tokens.size(), 21U);  // the last needs no room
-  // As many as there is room for are no shortage.
+  EXPECT_EQ(result.tokens.size(), 21U);  // the last token needs no room
+  // A limit of as many tokens as there is room for is reached first.
   Session exact = start();
   Sampler again = greedy();
   EXPECT_EQ(generate(exact, again, {.max_tokens = 20}).reason, FinishReason::kLength);
@@ -124,7 +124,7 @@ TEST_F(GenerateTest, ChoosesFromWhatTheLogitsAreMade) {
   EXPECT_EQ(result.tokens, (std::vector<Token>{41, 42, 43, 44}));
   ASSERT_EQ(seen.size(), 4U);
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(seen[i], logits_of(by_hand));  // the model's own, whatever was made of those before
+    EXPECT_EQ(seen[i], logits_of(by_hand));  // the model's own logits, whatever the earlier ones were changed to
     by_hand.decode(result.tokens[i]);
   }
   EXPECT_EQ(logits_of(session), logits_of(by_hand));
@@ -147,7 +147,7 @@ TEST_F(GenerateTest, AStopTextEndsItAndIsNotShown) {
   Sampler first = greedy(), second = greedy();
   const GenerationResult whole = generate(session, first, {.max_tokens = 12});
   ASSERT_GT(whole.text.size(), 6U);
-  // Of valid UTF-8, from the fourth byte on: what is repaired is not what a stop text is compared with.
+  // The stop text is compared with the bytes before they are repaired as UTF-8. It begins at the fourth byte.
   std::string bytes;
   for (const Token token : whole.tokens) bytes += engine_->model()->token_text(token);
   const std::string stop = bytes.substr(3, 2);
@@ -181,7 +181,7 @@ TEST_F(GenerateTest, AskedStepByStepItGivesTheSame) {
       continue;
     }
     tokens.push_back(step.token);
-    EXPECT_EQ(argmax(other.logits()), step.token);  // not fed yet
+    EXPECT_EQ(argmax(other.logits()), step.token);  // is not fed yet
     EXPECT_EQ(other.n_tokens(), 40 + static_cast<int>(tokens.size()) - 1);
   }
   EXPECT_EQ(tokens, whole.tokens);
@@ -202,7 +202,7 @@ TEST_F(GenerateTest, StepsEndWhereNobodyWantsMore) {
   EXPECT_EQ(session.n_tokens(), 42);
 }
 
-// A model whose likeliest token is a special one.
+// The model's likeliest token is a special one.
 TEST_F(GenerateTest, ShownTokensArePartOfTheText) {
   Session probe = start();
   const Token special = argmax(probe.logits());
@@ -226,7 +226,7 @@ TEST_F(GenerateTest, ShownTokensArePartOfTheText) {
   EXPECT_EQ(answer({special + 1, special}), valid_utf8(text));
 }
 
-// A model that ends at once, because all tokens end its answers but one, which is far from likely.
+// The model ends at once, because its likeliest token is the end token.
 TEST_F(GenerateTest, EndTokensEndItUnlessTheyAreIgnored) {
   Session probe = start();
   const Token first = argmax(probe.logits());

@@ -1,4 +1,4 @@
-// Chat templates taken apart before the question.
+// Chat prompts that are split before the question.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ TEST(SplitChat, CutsBetweenDocumentAndQuestion) {
   EXPECT_EQ(prompt.before, "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nA document.\n\n");
   EXPECT_EQ(prompt.after, "A question?<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(split_chat(*model, "", "A", "B").before, "<|im_start|>user\nA");
-  // The pieces are the whole.
+  // The pieces add up to the whole.
   const std::vector<ChatMessage> whole{{"user", "AB"}};
   EXPECT_EQ(split_chat(*model, "", "A", "B").before + split_chat(*model, "", "A", "B").after,
             model->apply_chat_template(whole, true));
@@ -57,7 +57,7 @@ std::string file_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Whatever a template does to messages, the document's end is found, and the two pieces are the whole.
+// Whatever a template does to messages, the document's end is found, and the two pieces add up to the whole.
 TEST(SplitChat, WellKnownTemplates) {
   int n_templates = 0;
   for (const auto& file : std::filesystem::directory_iterator(WINNOW_TEMPLATES)) {
@@ -72,9 +72,9 @@ TEST(SplitChat, WellKnownTemplates) {
       EXPECT_EQ(prompt.before + prompt.after, whole);
       EXPECT_TRUE(prompt.before.ends_with("was new.  \n\n"));
       EXPECT_TRUE(prompt.after.starts_with(" Who found"));
-      // What is kept of the document does not depend on the question.
+      // The piece before the question does not depend on the question.
       EXPECT_EQ(split_chat(*model, system, document, "Why?").before, prompt.before);
-      // As a server splits a chat: before the last question, whatever it begins with.
+      // A server splits a chat before the last question, whatever that begins with.
       const SplitPrompt last = split_chat(*model, messages, {.message = messages.size() - 1});
       EXPECT_EQ(last.before + last.after, whole);
     }

@@ -1,4 +1,4 @@
-// The checks by kind of golden file.
+// One check for each kind of golden file.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace winnow::golden {
 
-// Each throws for a damaged file, which counts as a failure.
+// Each check throws for a damaged file, which counts as a failure.
 void check_scoring(const std::string& path, Tally& tally);
 void check_lukv(const std::string& path, Tally& tally);
 void check_compaction(const std::string& path, Tally& tally);
 
-// tiny-<arch>.expected.gguf through the real engine; only with WINNOW_GOLDEN_ENGINE (tiny_check.cc).
+// Checks tiny-<arch>.expected.gguf with the real engine. Only with WINNOW_GOLDEN_ENGINE (tiny_check.cc).
 void check_tiny(const std::string& expected_path, Tally& tally);
 
 }  // namespace winnow::golden

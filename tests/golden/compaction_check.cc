@@ -1,5 +1,5 @@
-// compaction-*.gguf and origin-*.gguf: one head's entries chosen, coded and refitted; keys relative to an origin where
-// the file has one.
+// compaction-*.gguf and origin-*.gguf: the choice of one head's entries, their codes and refitted values, with keys
+// relative to an origin if the file has one.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,7 +18,7 @@
 namespace winnow::golden {
 namespace {
 
-constexpr double kCodeMargin = 1e-4;  // of a coordinate to the boundary between two codes, in scales
+constexpr double kCodeMargin = 1e-4;  // from a coordinate to the boundary between two codes, in scales
 
 struct Sizes {
   int head_dim, n_group, n_tokens, n_ref, n_keep, bits, sinks, window, block;
@@ -57,7 +57,8 @@ std::vector<float> sized(const GoldenFile& file, const std::string& name, std::i
 
 std::vector<double> widened(std::span<const float> numbers) { return {numbers.begin(), numbers.end()}; }
 
-// Attention of every row over all entries, in double: [n][d] outputs, [n] log-sum-exps, [N] sums of squared weights.
+// Attention of every row over all entries, in double precision: [n][d] outputs, [n] log-sum-exps, [N] sums of squared
+// weights.
 struct FullAttention {
   std::vector<double> out, log_sum_exp, squares;
 };
@@ -85,7 +86,7 @@ FullAttention attend(std::span<const float> q, std::span<const float> k, std::sp
   return result;
 }
 
-// The mean of the keys behind the sinks, as the cache takes it: [d], float16 values.
+// Returns the mean of the keys after the sinks as the cache computes it: [d] float16 values.
 std::vector<float> origin_of(const std::vector<float>& k, const Sizes& s) {
   const kernels::EntryRun run{
       .keys = std::as_bytes(std::span(k)).data(), .values = nullptr, .positions = {}, .n_entries = s.n_tokens};
@@ -96,15 +97,15 @@ std::vector<float> origin_of(const std::vector<float>& k, const Sizes& s) {
   return origin;
 }
 
-// The kept rows as codes and decoded; the first `sinks` of them in float16, less the origin as well. (A cache's rows
-// come in float16, so it stores these as they came: less an origin they would be rounded twice.)
+// The kept rows in codes and decoded; the first `sinks` rows are rounded to float16, also relative to the origin. (A
+// cache's rows come in float16, so it stores these as they are: relative to an origin they would be rounded twice.)
 struct CodedRows {
   std::vector<std::uint8_t> codes;  // [t][d]
   std::vector<float> scales;        // [t][d / block]
   std::vector<float> decoded;       // [t][d]
 };
 
-// origin: [d], what rows are coded less; empty: nothing
+// origin: [d], which is subtracted before coding; empty: none.
 CodedRows code_rows(std::span<const float> rows, const Sizes& s, std::span<const float> origin = {}) {
   const EntryType type = s.bits == 4 ? EntryType::kR4 : EntryType::kR3;
   const auto width = static_cast<std::size_t>(s.head_dim), n_blocks = width / static_cast<std::size_t>(s.block);
@@ -132,7 +133,7 @@ CodedRows code_rows(std::span<const float> rows, const Sizes& s, std::span<const
   return result;
 }
 
-// `name` is k or v. Rows with a coordinate too near to a boundary are not compared.
+// Compares the codes of k or v (`name`). Rows with a coordinate too near to a boundary are skipped.
 void check_codes(const GoldenFile& file, const Sizes& s, const std::string& name, const CodedRows& actual,
                  Tally& tally) {
   const std::string what = file.path() + " " + name;
@@ -175,7 +176,7 @@ std::vector<float> gathered(std::span<const float> rows, std::span<const std::in
   return out;
 }
 
-// The first sinks, the last of the window, and the largest scores between them.
+// Returns the first sinks, the entries of the window, and those with the largest scores between them.
 std::vector<std::int32_t> choose(const std::vector<double>& scores, const Sizes& s) {
   std::vector<std::int32_t> order(static_cast<std::size_t>(s.n_tokens - s.sinks - s.window));
   std::iota(order.begin(), order.end(), s.sinks);
@@ -222,7 +223,7 @@ void check_compaction(const std::string& path, Tally& tally) {
   const CodedRows keys = code_rows(gathered(k, kept, s.head_dim), s, origin);
   check_codes(file, s, "k", keys, tally);
 
-  // The fit starts from the file's decoded keys, and the codes from the file's fit: one difference counts once.
+  // The fit starts from the file's decoded keys, and the codes from the file's fit, so that a difference counts once.
   const std::vector<float> k_hat = sized(file, "k_hat", d * s.n_keep), target = sized(file, "target", d * s.n_rows()),
                            log_sum_exp = sized(file, "log_sum_exp", s.n_rows());
   std::vector<float> fitted(kept_v.size());
@@ -234,7 +235,7 @@ void check_compaction(const std::string& path, Tally& tally) {
   tally.close(what + "fitted", widened(fitted), file.doubles("fitted"), kFitted);
   check_codes(file, s, "v", code_rows(sized(file, "fitted", d * s.n_keep), s), tally);
 
-  // What a reader gets who attends to our codes.
+  // Attention over our own codes is compared, too.
   const CodedRows values = code_rows(fitted, s);
   const std::int64_t n_held = 16 * s.n_group;
   const std::vector<float> held = sized(file, "q_held", d * n_held);

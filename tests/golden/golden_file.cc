@@ -11,7 +11,7 @@
 namespace winnow::golden {
 namespace {
 
-// Of GGUF's values and of ggml's tensors, as the files number them.
+// The types of GGUF's values and of ggml's tensors, by their numbers in files.
 enum ValueType : std::uint32_t {
   kUint8,
   kInt8,
@@ -39,13 +39,13 @@ std::uint64_t bytes_of_number(std::uint32_t tensor_type) {
     case kF16:
       return 2;
     default:
-      return 0;  // refused when it is read
+      return 0;  // refused when the tensor is read
   }
 }
 
 }  // namespace
 
-// Numbers and texts one behind the other, as they lie in the file.
+// A reader of numbers and texts in the order of the file.
 class GoldenFile::Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}

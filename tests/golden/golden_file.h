@@ -1,5 +1,5 @@
-// A GGUF file of the golden format: metadata and small tensors, read on demand. Without ggml, which is not there where
-// the cases run for another processor (make arm-test).
+// A GGUF file of the golden format: metadata and small tensors, read on demand. It does not use ggml, which is missing
+// where the cases run for another processor (make arm-test).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace winnow::golden {
 
-// In ggml's order: ne[0] is contiguous.
+// A tensor in ggml's order: ne[0] is contiguous.
 template <typename Number>
 struct Tensor {
   std::vector<std::int64_t> ne;
@@ -20,7 +20,7 @@ struct Tensor {
   std::int64_t dim(std::size_t i) const { return i < ne.size() ? ne[i] : 1; }
 };
 
-// Every accessor throws std::runtime_error with the reason for something missing, damaged or of another type.
+// Every accessor throws std::runtime_error with the reason if a value is missing, damaged or of another type.
 class GoldenFile {
  public:
   explicit GoldenFile(const std::string& path);
@@ -44,8 +44,8 @@ class GoldenFile {
                              std::vector<std::string>>;
   struct TensorPlace {
     std::vector<std::int64_t> ne;
-    std::uint32_t type = 0;   // ggml's
-    std::uint64_t begin = 0;  // in the file's bytes
+    std::uint32_t type = 0;   // ggml's number
+    std::uint64_t begin = 0;  // offset in the file
     std::uint64_t n_bytes = 0;
   };
   class Reader;

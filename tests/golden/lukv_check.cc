@@ -1,4 +1,4 @@
-// lukv.gguf: the mathematics of LU-KV's calibration and its budgets at run time.
+// lukv.gguf: the mathematics of LU-KV's calibration, and its budgets at run time.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -48,7 +48,7 @@ std::vector<float> sized(const GoldenFile& file, const std::string& name, std::i
   return data;
 }
 
-// [n_kv_head][n_tokens] oracle importance of one layer of one question.
+// Returns the oracle importance [n_kv_head][n_tokens] of one layer for one question.
 std::vector<std::vector<double>> oracle_of(const GoldenFile& file, const Sizes& s, const std::string& prefix) {
   const std::int64_t n = s.n_tokens, d = s.head_dim;
   const std::vector<float> attention = sized(file, prefix + "attention", n * s.n_head * s.n_steps);
@@ -97,7 +97,7 @@ std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
   return flat;
 }
 
-// One question; adds its local kept ratios [ratios][n_layer * n_kv_head] to `profile`.
+// Checks one question and adds its local kept ratios [ratios][n_layer * n_kv_head] to `profile`.
 void check_question(const GoldenFile& file, const Sizes& s, int question, const std::vector<double>& ratios,
                     std::vector<double>& profile, Tally& tally) {
   const std::string prefix = std::string("q").append(std::to_string(question)).append(".");
@@ -165,7 +165,7 @@ void check_question(const GoldenFile& file, const Sizes& s, int question, const 
   for (std::size_t i = 0; i < profile.size(); ++i) profile[i] += actual["ratio"][i];
 }
 
-// Budgets at run time: a cut of entries that nobody looks at, scored by their position.
+// Checks the budgets at run time by a cut of entries without rows, scored by their position.
 void check_run(const GoldenFile& file, const Sizes& s, int run, std::int32_t n_tokens, std::int64_t total,
                const std::shared_ptr<const UtilityProfile>& profile, Tally& tally) {
   const std::string prefix = std::string("run").append(std::to_string(run)).append(".");
@@ -187,7 +187,7 @@ void check_run(const GoldenFile& file, const Sizes& s, int run, std::int32_t n_t
         serial());
   }
   std::vector<double> share = flatten(cut.report().head_share);
-  for (double& x : share) x += s.sinks + s.window;  // these shares count the protected entries
+  for (double& x : share) x += s.sinks + s.window;  // the file's shares count the protected entries
   std::vector<double> budget;
   for (const auto& layer : cut.report().budget) budget.insert(budget.end(), layer.begin(), layer.end());
   if (!cut.keeps_everything()) tally.close(what + "share", share, file.doubles(prefix + "share"), kScores);

@@ -23,7 +23,7 @@ std::vector<float> sized(const GoldenFile& file, const std::string& name, std::i
   return data;
 }
 
-// [head_dim, n_rows, n_heads] -> [n_rows][n_heads][head_dim]
+// Returns [head_dim, n_rows, n_heads] (ggml's order) as [n_rows][n_heads][head_dim].
 std::vector<float> rows_first(const std::vector<float>& data, std::int64_t d, std::int64_t n_rows,
                               std::int64_t n_heads) {
   std::vector<float> result(data.size());

@@ -1,4 +1,4 @@
-// One scoring case: a prompt's tensors as the policy sees them.
+// One scoring case: a prompt's tensors as an eviction method sees them.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace winnow::golden {
 
-// `key=value;...` on top of nothing. Throws winnow::Error.
+// Returns the options of `key=value;...`, without a preset. Throws winnow::Error.
 EvictionOptions parse_option_list(const std::string& list);
 
-// Head importances [n_layer][n_kv_head] of a file's "headkv.importance".
+// Returns the head importances [n_layer][n_kv_head] of a file's "headkv.importance".
 HeadImportance head_importance(const GoldenFile& file, int n_kv_head);
 
 // One layer's stored entries and the evidence that an engine would have saved.
@@ -38,7 +38,7 @@ class ScoringCase {
   std::int32_t n_tokens;
   std::vector<CaseLayer> layers;
 
-  // The view of one layer with everything that `needs` asks for, valid during the call of `body`.
+  // Calls `body` with the view of one layer, which has everything that `needs` asks for and is valid during the call.
   void with_view(int layer, const EvidenceNeeds& needs, const std::function<void(const LayerView&)>& body) const;
 
  private:
@@ -47,7 +47,7 @@ class ScoringCase {
   std::vector<std::int32_t> positions_;  // [n_tokens]
 };
 
-// Runs everything on the calling thread.
+// Returns a ParallelFor that runs everything on the calling thread.
 const ParallelFor& serial();
 
 }  // namespace winnow::golden

@@ -18,7 +18,7 @@ namespace {
 constexpr double kSetMargin = 1e-5;
 constexpr double kRoundMargin = 1e-3;
 
-// The tensors that a cut leaves, and the positions kept: [n_layer][n_kv_head].
+// The report of a cut, and the positions that it keeps: [n_layer][n_kv_head].
 struct CutResult {
   CutReport report;
   std::vector<std::vector<std::vector<std::int32_t>>> kept;
@@ -58,7 +58,7 @@ std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
   return flat;
 }
 
-// Indices of the entries that CriticalKV keeps before its second stage: sinks, window and the first stage.
+// Returns the indices of the entries that CriticalKV keeps before its second stage: sinks, window and the first stage.
 std::vector<std::vector<std::int32_t>> certain_entries(LayerEvidence& evidence, const EvictionOptions& options,
                                                        const std::vector<std::int32_t>& budgets) {
   const LayerScores scores = find_scorer(options.scorer).score(evidence, options);
@@ -74,7 +74,7 @@ std::vector<std::vector<std::int32_t>> certain_entries(LayerEvidence& evidence, 
   return certain;
 }
 
-// Losses and bounds of the last row, and that each bound holds.
+// Compares the losses and bounds of the last row, and checks that each bound holds.
 void check_losses(const GoldenFile& file, const std::string& prefix, const std::string& what, const ScoringCase& prompt,
                   const EvictionOptions& options, const CutResult& result, Tally& tally) {
   EvidenceNeeds needs = Cut::needs(options);
@@ -91,7 +91,7 @@ void check_losses(const GoldenFile& file, const std::string& prefix, const std::
         LayerEvidence evidence(view, options, needs.window_columns, serial());
         certain = certain_entries(evidence, options, result.report.budget[l]);
       }
-      // Positions are indices: the case's layers are stored in full.
+      // Positions are indices, since the case's layers are stored in full.
       const LayerLosses losses = measure_losses(view, result.kept[l], certain, serial());
       append("loss_head", losses.loss_head);
       append("theta", losses.theta);
@@ -117,7 +117,7 @@ void check_losses(const GoldenFile& file, const std::string& prefix, const std::
   holds("loss_layer", "lava_bound");
 }
 
-// What the skip rules say of one cut.
+// The parts of one cut that the skip rules exclude from comparison.
 struct Margins {
   bool skips_all = false;         // the roundings are too close to call
   std::vector<bool> skips_layer;  // [n_layer]
@@ -198,7 +198,7 @@ void check_config(const GoldenFile& file, const ScoringCase& prompt, const std::
   const std::string what = file.path() + " " + prefix;
   const std::int64_t n_heads = std::int64_t{prompt.n_layer} * prompt.n_kv_head;
   if (!file.has(prefix + "budget")) {
-    // Absent because the protected entries do not fit: then a cut must say so.
+    // The protected entries do not fit, so the file has no budget, and a cut must throw.
     const std::int64_t needed = std::min<std::int64_t>(prompt.n_tokens, options.window + options.sinks) * n_heads;
     if (total >= needed || prompt.n_tokens * n_heads <= total) return;
     try {
@@ -232,7 +232,7 @@ void check_config(const GoldenFile& file, const ScoringCase& prompt, const std::
   tally.require(what + "staged equals one-shot", one_shot.kept == staged.kept, "other entries are kept");
 }
 
-// score/<scorer>, for every layer and head.
+// Compares score/<scorer> for every layer and head.
 void check_scorer(const GoldenFile& file, const ScoringCase& prompt, const std::string& name,
                   const EvictionOptions& options, Tally& tally) {
   const std::string tensor = "score/" + name;
@@ -249,7 +249,7 @@ void check_scorer(const GoldenFile& file, const ScoringCase& prompt, const std::
       }
     });
   }
-  if (options.scorer == "expected-attention") {  // the first keys are out of the softmax
+  if (options.scorer == "expected-attention") {  // the first keys are left out of the softmax
     const std::int64_t n_prefix = file.floats(tensor).dim(0);
     for (std::size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
       if (static_cast<std::int64_t>(i) % n_prefix < options.integer("ea-skip")) actual[i] = expected[i] = 0;
@@ -286,7 +286,7 @@ void check_statistics(const GoldenFile& file, const ScoringCase& prompt, Tally& 
   }
 }
 
-// Options of a list, or nothing (a failure) if it names a part that this build does not have.
+// Reads the options of a list. Returns false, and counts a failure, if it names a part that this build lacks.
 bool read_options(const GoldenFile& file, const std::string& key, EvictionOptions& options, Tally& tally) {
   try {
     options = parse_option_list(file.text(key));
@@ -309,7 +309,7 @@ void check_scoring(const std::string& path, Tally& tally) {
   for (const std::string& name : file.texts("winnow.scorers")) {
     if (read_options(file, "winnow.scorer." + name, options, tally)) check_scorer(file, prompt, name, options, tally);
   }
-  // Every token of the context is scored: nothing is protected.
+  // Every token of the context is scored: no entry is protected.
   options = EvictionOptions::parse("snapkv:scorer=kvzip,window=0");
   check_scorer(file, prompt, "kvzip", options, tally);
 

@@ -31,7 +31,7 @@ void Tally::close(const std::string& what, std::span<const double> actual, std::
     const double allowed =
         tolerance.relative * std::fabs(expected[i]) + tolerance.absolute + tolerance.absolute_of_max * max;
     const double excess = std::fabs(actual[i] - expected[i]) - allowed;
-    if (excess <= 0) continue;  // a NaN is not
+    if (excess <= 0) continue;  // false for NaN
     ++n_bad;
     if (n_bad == 1 || !(excess <= worst_excess)) {
       worst = i;

@@ -1,4 +1,4 @@
-// Counts comparisons and prints the failing ones.
+// A counter of comparisons that prints the failing ones.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct Tolerance {
   double absolute_of_max;  // times the largest magnitude of the expected numbers
 };
 
-// Scores, value terms, statistics and real-valued shares.
+// For scores, value terms, statistics and real-valued shares.
 inline constexpr Tolerance kScores = {1e-4, 0, 1e-6};
-// Losses and bounds.
+// For losses and bounds.
 inline constexpr Tolerance kLosses = {1e-4, 1e-4, 0};
 
-// Refitted values, by solvers in float32; what attention gives over them.
+// For refitted values, which solvers in float32 compute, and for attention over them.
 inline constexpr Tolerance kFitted = {0, 0, 1e-3};
 inline constexpr Tolerance kFittedOutput = {2e-3, 0, 2e-3};
 
@@ -30,12 +30,12 @@ class Tally {
   void skip(const std::string& reason);                        // a case that this program was built without
   void skip_margin() { ++margins_; }                           // a head, layer or config too close to call
 
-  // One comparison.
+  // Compares numbers, as one comparison.
   void close(const std::string& what, std::span<const double> actual, std::span<const double> expected,
              const Tolerance& tolerance);
   void require(const std::string& what, bool holds, const std::string& why);
 
-  // The last line is "N passed, M failed, K skipped".
+  // Prints a summary, whose last line is "N passed, M failed, K skipped".
   void print_summary() const;
   bool has_failed() const { return failed_ > 0; }
 

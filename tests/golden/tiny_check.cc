@@ -1,4 +1,4 @@
-// tiny-<arch>.expected.gguf: the whole engine on complete small models, through the public interface and the cache.
+// tiny-<arch>.expected.gguf: the whole engine on small complete models, through the public interface and the cache.
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -32,7 +32,7 @@ struct TinyCase {
   }
 };
 
-// Positions of every head, [n_layer * n_kv_head].
+// Returns the kept positions of every head, [n_layer * n_kv_head].
 std::vector<std::vector<std::int32_t>> kept_positions(Session& session, const TinyCase& tiny) {
   std::vector<std::vector<std::int32_t>> kept;
   for (int l = 0; l < tiny.n_layer; ++l) {
@@ -46,7 +46,7 @@ std::vector<std::vector<std::int32_t>> kept_positions(Session& session, const Ti
   return kept;
 }
 
-// Heads whose sets are too close to call; `all`: the whole config is.
+// The heads whose kept sets are too close to call; `all`: every head of the configuration.
 struct Unsure {
   bool all = false;
   std::vector<bool> head;
@@ -75,7 +75,7 @@ Unsure read_margins(const GoldenFile& file, const std::string& prefix, const std
       file.has(prefix + "tie") ? file.int32s(prefix + "tie").data : std::vector<std::int32_t>();
   for (std::size_t i = 0; i < unsure.head.size(); ++i) {
     const std::size_t l = i / static_cast<std::size_t>(tiny.n_kv_head);
-    // Equal tokens at different positions have norms that are equal only up to rounding.
+    // Equal tokens at different positions have norms that are equal up to rounding.
     const bool norm_tie = scorer == "knorm" && !tie.empty() && tie.at(i) > 0;
     unsure.head[i] =
         (!flat.empty() && flat.at(l) < kSetMargin) || (!margin.empty() && margin.at(i) < kSetMargin) || norm_tie;
@@ -135,7 +135,7 @@ void check_mode(const GoldenFile& file, const TinyCase& tiny, const std::string&
     keep_row(session.logits());
   }
   if (file.has(prefix + "end_budget")) compare_kept(file, prefix, "end_", unsure, kept_positions(session, tiny), tally);
-  // With other sets kept the logits are others too.
+  // If other entries may be kept, the logits may differ, too.
   if (!unsure.any())
     tally.close(file.path() + " " + prefix + "logits", logits, file.doubles(prefix + "logits"), kCutLogits);
 }

@@ -21,7 +21,7 @@ struct Case {
   float origin = 0.0F;
 };
 
-// By how much products of bfloat16 move outputs and log-sum-exps here, where numbers and scores are of the order of 1.
+// How far products of bfloat16 may move outputs and log-sum-exps here, where numbers and scores are about 1.
 constexpr double kBf16Tolerance = 2e-2;
 
 // Runs the kernel and the reference on the same random head and compares everything they put out.
@@ -121,8 +121,8 @@ TEST_P(CausalAttention, Bf16ProductsOfEveryShape) {
   }
 }
 
-// Keys, values and scaled queries that bfloat16 holds exactly: what is left is the rounding of the softmax weights, and
-// log-sum-exps have none.
+// bfloat16 holds these keys, values and scaled queries exactly. Only the softmax weights are rounded, and log-sum-exps
+// do not depend on them.
 TEST_P(CausalAttention, NothingButTheSoftmaxWeightsIsRoundedTwice) {
   constexpr int kRows = 90;
   constexpr int kEntries = 700;
@@ -192,7 +192,7 @@ TEST_P(CausalAttention, CapsScoresAndGivesWeightToSinks) {
         shape.spec.soft_cap = soft_cap;
         shape.spec.sink_logits = has_sinks ? sinks.data() : nullptr;
         expect_reference(shape, {.n_visible = 1, .n_rows = 150, .run_sizes = {32}});
-        expect_reference(shape, {.n_visible = 0, .n_rows = 3});  // the first row sees nothing but the sinks
+        expect_reference(shape, {.n_visible = 0, .n_rows = 3});  // the first row sees only the sinks
         shape.spec.sliding_window = 20;
         expect_reference(shape, {.n_visible = 100, .n_rows = 30, .run_sizes = {32}});
       }
@@ -217,7 +217,7 @@ TEST_P(CausalAttention, KeysMayBeStoredLessAnOrigin) {
         Case many = few;
         many.n_rows = 50;
         expect_reference(shape, many);
-        // Scores are capped whole: as exact as bfloat16 is of an origin and a key together.
+        // Capped scores are computed as a whole, so they are only as exact as bfloat16 is for origin and key together.
         shape.spec.soft_cap = 30.0F;
         few.origin = many.origin = 1.0F;
         expect_reference(shape, few);
@@ -227,7 +227,7 @@ TEST_P(CausalAttention, KeysMayBeStoredLessAnOrigin) {
   }
 }
 
-// A row that is read alone, behind what was kept of a prompt, comes to the bits that it has when all is read at once.
+// A row that is read alone, after a prompt's entries, gets the same bits as when all rows are read at once.
 TEST_P(CausalAttention, ARowsBitsDoNotDependOnTheRowsReadWithIt) {
   for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
     const AttentionShape shape = test_shape(3, 64, type);

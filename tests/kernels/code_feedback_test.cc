@@ -25,7 +25,7 @@ std::vector<double> rotated(std::vector<float> row) {
   return {row.begin(), row.end()};
 }
 
-// Queries as attention has them: a few directions hold most of their length, and their mean is not zero.
+// Queries like those of attention: a few directions hold most of their length, and their mean is not zero.
 struct Queries {
   Queries(int dim, int n, unsigned seed) : head_dim(dim), rows(static_cast<std::size_t>(n)) {
     constexpr int kDirections = 6;
@@ -56,7 +56,7 @@ struct Queries {
     return m;
   }
 
-  // Mean of (q . (key as it is read - key))^2.
+  // Returns the mean of (q . (key as it is read - key))^2.
   double squared_error(EntryType type, const std::vector<std::byte>& stored, const float* key) const {
     std::vector<float> read(static_cast<std::size_t>(head_dim));
     load_coded_row(type, stored.data(), read.data(), head_dim);
@@ -88,8 +88,8 @@ std::vector<std::vector<std::byte>> stored(EntryType type, const CodeFeedback& f
 
 class Feedback : public EveryIsa {};
 
-// Codes by the definition: with what is coded already, the rest of the errors would be least at the minimum of e'M e
-// over what is still free; the number that comes next is coded there.
+// Checks codes against the definition: given the errors of the numbers coded so far, e'M e is least for certain errors
+// of the remaining numbers, and the next number is coded at that minimum.
 TEST_P(Feedback, CodesEachNumberAtTheMinimumOfWhatIsFree) {
   for (const EntryType type : kCoded) {
     for (const int n : {16, 64, 80}) {
@@ -132,7 +132,8 @@ TEST_P(Feedback, CodesEachNumberAtTheMinimumOfWhatIsFree) {
 
       std::vector<double> errors;  // x - coded, of the steps so far
       for (std::size_t step = 0; step < size; ++step) {
-        // Of M's free part F and its part B beside the errors: the errors e that minimise e'F e / 2 + e'B errors.
+        // With M's part F of the free numbers and B between free and coded ones, finds the errors e that minimise
+        // e'F e / 2 + e'B errors.
         const std::size_t n_free = size - step;
         std::vector<std::vector<double>> a(n_free, std::vector<double>(n_free + 1));
         for (std::size_t i = 0; i < n_free; ++i) {
@@ -141,7 +142,7 @@ TEST_P(Feedback, CodesEachNumberAtTheMinimumOfWhatIsFree) {
           }
           for (std::size_t s = 0; s < step; ++s) a[i][n_free] -= both[order(step + i)][order(s)] * errors[s];
         }
-        for (std::size_t i = n_free; i-- > 1;) {  // elimination from the last unknown on, down to the first
+        for (std::size_t i = n_free; i-- > 1;) {  // eliminates from the last unknown down to the first
           for (std::size_t k = 0; k < i; ++k) {
             const double factor = a[k][i] / a[i][i];
             for (std::size_t j = 0; j <= n_free; ++j) a[k][j] -= factor * a[i][j];
@@ -160,7 +161,7 @@ TEST_P(Feedback, CodesEachNumberAtTheMinimumOfWhatIsFree) {
   }
 }
 
-// On queries that the moment was not taken from.
+// The queries differ from those that the moment was computed from.
 TEST_P(Feedback, ScoresAreLessWrong) {
   for (const EntryType type : kCoded) {
     for (const int n : kHeadSizes) {
@@ -239,7 +240,7 @@ TEST(CodeFeedback, IsNotMadeOfWhatIsNoSecondMoment) {
   std::vector<double> negative = good;
   for (double& x : negative) x = -x;
   EXPECT_FALSE(CodeFeedback::of(negative, kSize));
-  // One query alone is a matrix of rank one: what damping makes of it can be used.
+  // The moment of a single query is a matrix of rank one, which is usable after damping.
   EXPECT_TRUE(CodeFeedback::of(Queries(kSize, 1, 1).moment(), kSize));
 }
 

@@ -38,7 +38,7 @@ struct Codes {
     }
   }
   CodedRows rows() const { return {data.data(), bytes, n_rows}; }
-  // The same in pieces; the last has what the others leave.
+  // Returns the rows in pieces of the given sizes; the last piece has the remaining rows.
   std::vector<CodedRows> pieces(std::initializer_list<int> first_sizes) const {
     std::vector<CodedRows> result;
     int at = 0;
@@ -57,7 +57,7 @@ struct Codes {
   std::vector<double> numbers;
 };
 
-// What is fetched meanwhile.
+// Has the products fetch nothing ahead.
 struct Nothing {
   ReadOrder order = {};
   Ahead ahead = Ahead(order);
@@ -86,7 +86,7 @@ void expect_scores(EntryType type, int n, int n_group, int head_dim) {
         expected += static_cast<double>(q[static_cast<std::size_t>(g * head_dim + c)]) *
                     keys.numbers[static_cast<std::size_t>(i * head_dim + c)];
       }
-      // Errors of a hundredth of a coordinate's deviation (16 bits: of its 20,000th part) add up as a random walk.
+      // Errors of a hundredth of a coordinate's deviation (16-bit numbers: a 20,000th) add up as a random walk.
       const double error = code_bits(type) > 0 ? 0.05 : 2e-4;
       ASSERT_NEAR(static_cast<double>(score), expected, error * std::sqrt(head_dim)) << "head " << g << ", key " << i;
     }
@@ -105,13 +105,13 @@ TEST_P(CodeProducts, ScoresMatchTheReference) {
   for (const int head_dim : {32, 96}) expect_scores(EntryType::kQ8_0, 33, 3, head_dim);
 }
 
-// What functions that are called next find in memory that they have not written: no numbers.
+// Fills the stack with NaNs, so that a function that reads memory before writing it shows.
 [[gnu::noinline]] void leave_nothing_on_the_stack() {
   volatile float there[16384];
   for (volatile float& number : there) number = std::nanf("");
 }
 
-// Some weights of about 1 and many small ones, which together are as much.
+// A few weights are about 1, and many small ones add up to as much.
 void expect_sums(EntryType type, int n, int n_group, int head_dim, std::initializer_list<int> first_sizes = {}) {
   SCOPED_TRACE(testing::Message() << n << " values of " << entry_type_name(type) << " in " << first_sizes.size() + 1
                                   << " pieces, " << n_group << " heads of " << head_dim);
@@ -176,7 +176,7 @@ TEST_P(CodeProducts, NothingComesOfNothing) {
   }
 }
 
-// The largest numbers of a row against the largest of a query and weights: the sums of bytes hold them.
+// The sums of bytes hold the largest numbers of a row times the largest ones of queries and weights.
 TEST_P(CodeProducts, TheLargestIntegersFit) {
   if (!has_code_products(EntryType::kQ8_0, 64)) GTEST_SKIP() << "no products of bytes here";
   const std::vector<float> row(64, 1.0F), weights(kEntryBlock, 1.0F);

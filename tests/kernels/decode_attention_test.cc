@@ -15,13 +15,13 @@ void decode_slices(const AttentionShape& shape, const DecodeSlices& slices, cons
   decode_attention(shape, slices, out, scratch.span());
 }
 
-// One slice [first, last).
+// Decodes the one slice [first, last).
 void decode_slice(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position, int first,
                   int last, const GroupSoftmax& out) {
   decode_slices(shape, {q, entries, first, last, std::max(1, last - first), position}, out);
 }
 
-// Decodes in up to n_slices equal slices and merges.
+// Decodes in up to n_slices equal slices and merges them.
 std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
                           int n_slices) {
   const int size = std::max(1, (entries.n_entries + n_slices - 1) / n_slices);
@@ -40,15 +40,15 @@ bool is_by_bytes(EntryType type, const AttentionShape& shape) {
          (shape.value_type == type && has_code_products(type, shape.value_dim));
 }
 
-// What products of bytes are off by, which take levels of r4 and r3 and queries beside them in 8 bits, all else in 16
-// (code_products.h); else 0.
+// Returns the error of products of bytes, which have levels of r4 and r3 and the queries for them in 8 bits and all
+// other numbers in 16 (code_products.h); 0 if the shape does not use them.
 double error_of_bytes(const AttentionShape& shape) {
   const bool is_by_codes = is_by_bytes(EntryType::kR4, shape) || is_by_bytes(EntryType::kR3, shape);
   return is_by_codes ? 5e-3 : is_by_bytes(EntryType::kQ8_0, shape) ? 2e-4 : 0;
 }
 
-// What products of words are off by, which take queries and weights in 15 bits, levels of r4 and r3 in 11
-// (decode_words-inl.h); else 0.
+// Returns the error of products of words, which have queries and weights in 15 bits and levels of r4 and r3 in 11
+// (decode_words-inl.h); 0 if the shape does not use them.
 double error_of_words(const AttentionShape& shape) {
   if (!current_isa().starts_with("AVX2")) return 0;
   const auto has = [&](EntryType type) { return shape.key_type == type || shape.value_type == type; };
@@ -85,7 +85,7 @@ TEST_P(DecodeAttention, MatchesTheReferenceForHeadSizesAndGroups) {
   }
 }
 
-// One KV head for all query heads (MQA), and the largest group and head size that a model may have.
+// One KV head serves all query heads (MQA); also the largest group and head size that a model may have.
 TEST_P(DecodeAttention, MatchesTheReferenceForLargeGroups) {
   for (const int n_group : {17, 24, 33, 64, 100, kMaxGroup}) {
     expect_reference(test_shape(n_group, 64, EntryType::kF16), {.n_entries = 83, .run_sizes = {32}});
@@ -119,8 +119,8 @@ TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
   }
 }
 
-// A few entries have nearly all of the weight, in pages beside others whose weights are small; or all have the same.
-// Scores of some 10 in common; blocks that are shifted as a whole, and blocks of runs with and without.
+// Scores share a part of about 10. Blocks of entries are shifted as a whole or consist of runs with and without an
+// origin.
 TEST_P(DecodeAttention, KeysMayBeStoredLessAnOrigin) {
   const std::vector<float> sinks = {-3.0F, 8.0F, 0.5F};
   for (const EntryType type : entry_types()) {
@@ -140,23 +140,25 @@ TEST_P(DecodeAttention, KeysMayBeStoredLessAnOrigin) {
                    {.n_entries = 83, .run_sizes = {32}, .origin = 10.0F}, 1e-4);
 }
 
-// What tells keys apart is kept where they have nearly everything in common: 300 times as much here.
+// Keys keep what they differ in, although they share a part that is 300 times as large.
 TEST_P(DecodeAttention, AnOriginIsNotRounded) {
   AttentionShape shape = test_shape(3, 64, EntryType::kQ8_0);
   expect_reference(shape, {.n_entries = 301, .run_sizes = {32}, .origin = 300.0F}, 2e-3);
 }
 
+// A few entries have nearly all of the weight, in pages with others whose weights are small, or all have the same
+// weight.
 TEST_P(DecodeAttention, MatchesTheReferenceForUnequalWeights) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0}) {
     for (const float magnitude : {0.0F, 4.0F, 30.0F}) {
-      // Errors of scores, and with them of weights, are in proportion to them.
+      // Errors of scores, and thus of weights, are proportional to the scores.
       expect_reference(test_shape(3, 64, type), {.n_entries = 300, .run_sizes = {32}, .magnitude = magnitude},
                        std::max(2e-5, 4e-5 * static_cast<double>(magnitude)));
     }
   }
 }
 
-// Groups and head sizes of types in blocks, with an odd number of entries.
+// Covers groups and head sizes of the types in blocks, with an odd number of entries.
 TEST_P(DecodeAttention, MatchesTheReferenceForTypesInBlocks) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const int head_dim : {32, 64, 96, 128}) {
@@ -225,11 +227,11 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   };
   decode_slice(shape, head.entries(), queries.q(), 39, 17, 17, state);
   expect_empty(state);
-  // A slice that the window hides as a whole is empty too.
+  // A slice that the sliding window hides completely is empty too.
   shape.spec.sliding_window = 4;
   decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, state);
   expect_empty(state);
-  // The empty state is neutral on both sides.
+  // Merging with the empty state changes nothing on either side.
   decode_slice(shape, head.entries(), queries.q(), 39, 36, 40, states.at(1, 2, 64));
   const std::vector<float> values(states.at(1, 2, 64).values, states.at(1, 2, 64).values + 2 * 64);
   const SoftmaxState first = states.at(1, 2, 64).states[0];
@@ -240,7 +242,7 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
     EXPECT_EQ(states.at(i, 2, 64).states[0].sum, first.sum);
     EXPECT_EQ(std::vector<float>(states.at(i, 2, 64).values, states.at(i, 2, 64).values + 2 * 64), values);
   }
-  // Two empty ones stay empty, and give zeros.
+  // Two empty states merge into an empty one, which gives zeros.
   decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, state);
   decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, states.at(2, 2, 64));
   merge(shape, state, states.at(2, 2, 64));
@@ -250,8 +252,8 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   for (const float x : out) ASSERT_EQ(x, 0.0F);
 }
 
-// Whether a thread works on some of a head's slices or on all of them is not to be told from any bit, whatever types
-// their entries have.
+// The bits do not depend on whether a thread works on some of a head's slices or on all of them, whatever types the
+// entries have.
 TEST_P(DecodeAttention, SlicesAreTheSameAloneAndTogether) {
   constexpr int kSize = 48, kGroup = 3, kDim = 64;
   for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
@@ -315,7 +317,7 @@ TEST_P(DecodeAttention, AgreesWithCausalAttention) {
     TestScratch scratch(causal_attention_scratch_bytes(shape));
     causal_attention(shape, head.entries(), queries.rows(500, 499), {causal.data(), 3 * 64, nullptr}, scratch.span());
     const std::vector<float> decoded = decode(shape, head.entries(), queries.q(), 499, 2);
-    // Prompts' products of bfloat16 round queries and weights; decoding rounds neither.
+    // Products of bfloat16 for prompts round queries and weights; decoding rounds neither.
     const float tolerance = prefers_bf16_attention(shape) ? 2e-2F : 2e-6F;
     for (std::size_t i = 0; i < causal.size(); ++i) ASSERT_NEAR(causal[i], decoded[i], tolerance);
   }

@@ -16,7 +16,7 @@ struct Inputs {
   std::vector<float> qkv, alpha, beta, decay, decay_bias;
 };
 
-// out [n_rows][n_value_heads][d], S [key][value] as the paper has it.
+// Returns outputs [n_rows][n_value_heads][d]. The state S is [key][value] as in the paper.
 std::vector<double> reference(const DeltaRule& rule, const Inputs& in, std::size_t n_rows) {
   const auto d = static_cast<std::size_t>(rule.head_dim), n_k = static_cast<std::size_t>(rule.n_key_heads),
              n_v = static_cast<std::size_t>(rule.n_value_heads);

@@ -1,4 +1,5 @@
-// The vectorised power of two has no entry of its own: it is tested here, compiled for every instruction set.
+// The vectorised power of two has no function in the dispatched interface, so it is compiled here for every instruction
+// set.
 #include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 
-// n is a multiple of 16.
+// n must be a multiple of 16.
 void exp2_row(const float* x, int n, float* out) {
   const hn::ScalableTag<float> d;
   for (int i = 0; i < n; i += static_cast<int>(hn::Lanes(d))) {

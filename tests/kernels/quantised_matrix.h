@@ -1,5 +1,5 @@
-// What the tests of products with quantised weights share: a random matrix in a file's format and as exact numbers, and
-// rows as they are rounded to 8 bits.
+// Shared by the tests of products with quantised weights: a random matrix both in a file's format and as exact numbers,
+// and rows rounded to 8 bits.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace winnow::kernels {
 
-// Where a format's float16 numbers are, and which of them are minima.
+// Returns the byte offsets of a format's float16 numbers; those with offset % 4 == 2 are minima.
 inline std::vector<std::size_t> half_offsets(WeightBlocks blocks) {
   switch (blocks) {
     case WeightBlocks::kQ4_1:
@@ -38,7 +38,7 @@ inline std::vector<std::size_t> half_offsets(WeightBlocks blocks) {
   }
 }
 
-// Random bytes or, but for the scales, equal ones; with scales of a sane size, and minima of as many times that.
+// A matrix of random bytes, or of equal ones; scales are of a usual size, and minima `minimum` times as large.
 struct QuantisedMatrix {
   QuantisedMatrix(const WeightBlocksInfo& info, std::int64_t n_in, std::int64_t n_out, std::uint32_t seed,
                   float minimum = 1, std::optional<std::byte> every_byte = {})
@@ -52,7 +52,7 @@ struct QuantisedMatrix {
         const std::uint16_t half = half_from_float(offset % 4 == 2 ? -scale(random) * minimum : scale(random));
         std::memcpy(&blocks[at + offset], &half, 2);
       }
-      // Around 1; sometimes the smallest scale of all, which is subnormal.
+      // Mostly about 1, sometimes the smallest scale of all, which is subnormal.
       if (info.blocks == WeightBlocks::kMXFP4) {
         blocks[at] = static_cast<std::byte>(random() % 8 == 0 ? random() % 3 : 120 + random() % 8);
       }
@@ -69,7 +69,7 @@ struct QuantisedMatrix {
   std::vector<double> weights;  // [n_out][n_in]
 };
 
-// x as blocks of 32 8-bit integers hold it.
+// Returns x as blocks of 32 8-bit integers represent it.
 inline std::vector<double> rounded_to_8_bits(const std::vector<float>& x) {
   std::vector<double> out(x.size());
   for (std::size_t block = 0; block < x.size(); block += 32) {

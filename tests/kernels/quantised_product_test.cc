@@ -19,7 +19,7 @@ std::vector<float> random_rows(std::int64_t n_in, std::int64_t n_rows) {
   std::vector<float> x(static_cast<std::size_t>(n_rows * n_in));
   for (float& number : x) number = normal(random);
   std::fill_n(x.begin(), 32, 0.0F);  // a block of zeros
-  // The largest integers of either sign: what overflows first.
+  // The largest integers of either sign overflow first.
   for (std::size_t i = 32; i < 64 && i < x.size(); ++i) x[i] = i % 8 < 4 ? 3.0F : -3.0F;
   if (n_in > 64) std::fill_n(x.begin() + 64, 32, -2.0F);
   return x;
@@ -29,14 +29,14 @@ struct Outputs {
   std::int64_t first, last;
 };
 
-// Outputs as two threads would take them.
+// Returns the product, with the outputs divided as between two threads.
 std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, const std::vector<float>& x,
                            std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows, Outputs of_first,
                            WeightLayout layout) {
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
   quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out), std::nanf(""));
-  // Rows as two experts would.
+  // Rows are divided as between two experts.
   for (const auto& [first_row, last_row] : {std::pair{std::int64_t{0}, n_rows / 4}, std::pair{n_rows / 4, n_rows}}) {
     if (first_row == last_row) continue;
     for (const auto& [first, last] : {of_first, Outputs{of_first.last, n_out}}) {
@@ -79,7 +79,7 @@ class QuantisedProduct : public EveryIsa {
     const std::vector<double> exact = rounded_to_8_bits(x);
     const std::vector<float> y = product(info.blocks, matrix, x, n_in, n_out, n_rows);
     for (std::int64_t r = 0; r < n_rows; ++r) {
-      // The same bits alone.
+      // A row alone gives the same bits.
       const std::vector<float> row(x.begin() + r * n_in, x.begin() + (r + 1) * n_in);
       const std::vector<float> alone = product(info.blocks, matrix, row, n_in, n_out, 1);
       for (std::int64_t i = 0; i < n_out; ++i) {
@@ -118,7 +118,7 @@ TEST_P(QuantisedProduct, MatchesTheReference) {
     check(info, 256 + info.n_weights, 33, {1, 7});
     check(info, 768, 16, {2, 65});
     check(info, 2048, 50, {1, 17});
-    check(info, info.n_weights, 19, {700});  // more than a panel is unpacked for
+    check(info, info.n_weights, 19, {700});  // more rows than a panel is unpacked for at once
   }
 }
 
@@ -158,7 +158,7 @@ TEST(InterleavedRows, GoThereAndBack) {
   }
 }
 
-// Sums of products of bytes that are as large as they can be, of either sign.
+// Adds products of bytes that are as large as possible, of either sign.
 TEST_P(QuantisedProduct, TheLargestIntegersFit) {
   if (!has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
   for (const WeightBlocksInfo& info : kWeightBlocks) {

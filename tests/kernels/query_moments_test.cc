@@ -19,7 +19,7 @@ TEST_P(QueryMoments, AddUpAsTheReference) {
       const TestQueries queries(shape, n_rows, 5);
       const QueryRows rows = queries.rows(1, 0);
       const auto d = static_cast<std::size_t>(head_dim);
-      std::vector<double> sum(d, 1.0), outer(d * d, 2.0);  // what was there stays
+      std::vector<double> sum(d, 1.0), outer(d * d, 2.0);  // existing sums are kept
       add_query_moments(rows.q, rows.row_stride, n_rows, head_dim, sum, outer);
       const reference::MomentSums expected = reference::query_moments(rows.q, rows.row_stride, n_rows, head_dim);
       for (std::size_t i = 0; i < d; ++i) ASSERT_NEAR(sum[i], 1.0 + expected.sum[i], 1e-10) << i;
@@ -55,7 +55,7 @@ TEST_P(QueryMoments, ExpectedScoresMatchTheReference) {
           std::vector<double> out(static_cast<std::size_t>(n_group * n), std::nan(""));
           expected_scores(shape, head.entries(), n, mean, covariance, out);
           const std::vector<double> expected = reference::expected_scores(shape, head.entries(), n, mean, covariance);
-          // Rotated codes are rotated back in float32, every other type is exact there.
+          // Rotated codes are rotated back in float32; every other type is exact here.
           const double tolerance = origin > 0 ? 3e-3 : code_bits(type) > 0 ? 1e-5 : 1e-10;
           for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], tolerance) << i;
         }

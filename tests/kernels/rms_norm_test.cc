@@ -14,7 +14,7 @@ namespace {
 
 class RmsNorm : public EveryIsa {};
 
-// In double, rounded once.
+// Computes the row in double and rounds once.
 std::vector<float> expected_row(const std::vector<float>& x, const std::vector<float>& weight, double eps) {
   double sum = 0;
   for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
@@ -35,7 +35,7 @@ TEST_P(RmsNorm, IsTheNormOfRowsOfAnySize) {
       for (float& v : x) v *= 100;
       if (has_weight) weight = normal_numbers(size, 4);
       const std::vector<float> expected = expected_row(x, weight, 1e-5);
-      std::vector<float> y(size + 2, 3.0F);  // a row begins anywhere, and nothing beside it is written
+      std::vector<float> y(size + 2, 3.0F);  // a row may begin anywhere, and only it is written
       rms_norm_row(x.data(), has_weight ? weight.data() : nullptr, 1e-5F, n, y.data() + 1);
       EXPECT_EQ(y.front(), 3.0F);
       EXPECT_EQ(y.back(), 3.0F);
@@ -47,10 +47,10 @@ TEST_P(RmsNorm, IsTheNormOfRowsOfAnySize) {
 }
 
 TEST_P(RmsNorm, AddsManySmallSquaresToALargeOne) {
-  // In float32 each of those added to the first would be lost; together they are a hundredth of the sum.
+  // Each small square would be lost in float32 when added to the first; together they are a hundredth of the sum.
   std::vector<float> x(1000001, 1e-4F);
   x.front() = 1.0F;
-  rms_norm_row(x.data(), nullptr, 0.0F, static_cast<int>(x.size()), x.data());  // over itself
+  rms_norm_row(x.data(), nullptr, 0.0F, static_cast<int>(x.size()), x.data());  // in place
   EXPECT_NEAR(x.front(), std::sqrt(1000001 / 1.01), 1e-3);
 }
 

@@ -56,7 +56,7 @@ TEST(RotatedCodes, TheRotationIsItsOwnInverseAndKeepsLengths) {
 
 class Rotation : public EveryIsa {};
 
-// Number i of a block becomes the sum of (-1)^popcount(i & j) x[j], in steps that every instruction set takes.
+// Number i of a block becomes the sum of (-1)^popcount(i & j) x[j], in the same steps on every instruction set.
 TEST_P(Rotation, IsTheSameBitsOnEveryInstructionSet) {
   for (const int n : kHeadSizes) {
     const int block = code_block(n);
@@ -77,7 +77,7 @@ TEST_P(Rotation, IsTheSameBitsOnEveryInstructionSet) {
   }
 }
 
-// Codes and scales, too: by the scalar definition of the nearest level.
+// Compares with the scalar definition of the nearest level.
 TEST_P(Rotation, GivesCodesOfTheSameBits) {
   for (const EntryType type : kCoded) {
     const std::span<const float> levels = code_magnitudes(code_bits(type));
@@ -145,8 +145,8 @@ TEST(RotatedCodes, EveryCodeIsTheNearestLevel) {
   }
 }
 
-// The distortion of Lloyd and Max's codebooks for N(0, 1): 0.009497 at 4 bits, 0.03454 at 3. A scale of a block's own
-// makes it a little less.
+// The distortion of Lloyd and Max's codebooks for N(0, 1) is 0.009497 at 4 bits and 0.03454 at 3. Scales per block
+// reduce it slightly.
 TEST(RotatedCodes, NormalRowsLoseWhatTheCodebookLoses) {
   for (const EntryType type : kCoded) {
     double lost = 0;
@@ -163,7 +163,7 @@ TEST(RotatedCodes, NormalRowsLoseWhatTheCodebookLoses) {
   }
 }
 
-// What rotation is for: one coordinate far beyond the others costs no more than a normal row's.
+// This is the purpose of the rotation: one coordinate far larger than the others costs no more than a normal row.
 TEST(RotatedCodes, AnOutlierDoesNotDrownTheOthers) {
   std::vector<float> row = random_row(128, 7);
   row[5] = 30.0F;

@@ -33,7 +33,7 @@ TEST_P(Rows, HalvesRoundAsIeeeSays) {
   std::vector<float> numbers = {0.0F,       -0.0F,      1.0F,         65504.0F,     65519.9F,
                                 65520.0F,   -1e30F,     0x1p-14F,     0x1p-24F,     0x1p-25F,
                                 0x1.8p-25F, 0x1.2p-24F, 0x1.ffcp-15F, 0x1.ffep-15F, HUGE_VALF};
-  // Every float16, the midpoints between neighbours, and what lies just beside these.
+  // Every float16, the midpoints between neighbours, and the numbers next to these.
   for (std::uint32_t h = 0; h < 0x7BFF; ++h) {
     const std::uint16_t bits[] = {static_cast<std::uint16_t>(h), static_cast<std::uint16_t>(h + 1)};
     const std::vector<double> pair = reference::row(EntryType::kF16, reinterpret_cast<const std::byte*>(bits), 2);
@@ -94,7 +94,7 @@ TEST_P(Rows, LoadingMatchesTheReferenceBitForBit) {
   }
 }
 
-// Codes are looked up in vectors where their blocks are long enough.
+// Codes are looked up in vectors if their blocks are long enough.
 TEST_P(Rows, LoadingCodesGivesTheirLevelsBitForBit) {
   for (const EntryType type : {EntryType::kR4, EntryType::kR3}) {
     for (const int n : {32, 48, 64, 80, 96, 128, 256}) {
@@ -156,7 +156,7 @@ TEST_P(Rows, BlockTypesHaveTheirLayout) {
   EXPECT_EQ(std::to_integer<int>(q4[2 + 0]), 8 | 8 << 4);
 }
 
-// What a model with damaged weights computes: undefined behaviour, once, when it was stored in blocks.
+// A model with damaged weights computes such numbers. Storing them in blocks was once undefined behaviour.
 TEST_P(Rows, AnyNumberCanBeStored) {
   const float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
   const float kSmallest = std::numeric_limits<float>::denorm_min(), kLargest = std::numeric_limits<float>::max();

@@ -14,7 +14,7 @@
 namespace winnow::kernels {
 namespace {
 
-// y [n_rows][n] of all rows from an empty past; rows of b, c and x, or of x with SiLU after.
+// Returns y [n_rows][n] from an empty past. Rows are b, c and x if is_gated, else x, with SiLU applied to the outputs.
 std::vector<double> reference(const ShortConvolution& convolution, const std::vector<float>& rows, std::size_t n_rows,
                               bool is_gated) {
   const std::size_t width = is_gated ? 3 : 1;

@@ -17,7 +17,7 @@ class SoftmaxRow : public EveryIsa {};
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-// In double, with the largest score taken out.
+// Computes the weights in double, with the largest score subtracted.
 std::vector<double> expected_weights(const std::vector<float>& scores, double cap, double sink) {
   std::vector<double> weights;
   double high = sink, sum = 0;
@@ -41,9 +41,9 @@ TEST_P(SoftmaxRow, IsTheSoftmax) {
         const std::vector<double> expected =
             expected_weights(scores, static_cast<double>(cap), static_cast<double>(sink));
         const float most = *std::max_element(scores.begin(), scores.end());
-        std::vector<float> row = {3};  // rows begin anywhere
+        std::vector<float> row = {3};  // a row may begin anywhere
         row.insert(row.end(), scores.begin(), scores.end());
-        row.push_back(-7);  // not the row's
+        row.push_back(-7);  // after the row
         const float largest = softmax_row(row.data() + 1, n, cap, sink);
         EXPECT_EQ(row.front(), 3.0F);
         row.erase(row.begin());

@@ -19,7 +19,7 @@
 
 namespace winnow::kernels {
 
-// Owns what HeadEntries points to. Every run lies in memory of its own, so that reading past it is found by sanitizers.
+// Owns the memory that HeadEntries points to. Every run has memory of its own, so that sanitizers find reads past it.
 class TestHead {
  public:
   struct Options {
@@ -28,9 +28,9 @@ class TestHead {
     int max_gap = 1;                     // positions grow by 1 to max_gap
     float magnitude = 1.0F;              // standard deviation of the keys
     bool has_plain = false;              // every other run is not coded yet
-    std::optional<EntryType> high = {};  // of every third run, whatever codes the others are in
-    // Standard deviation of an origin that the keys of all runs but every other plain one are stored less; 0: none.
-    // Those plain runs have keys of the same kind, as they are.
+    std::optional<EntryType> high = {};  // type of every third run instead
+    // Standard deviation of an origin that is subtracted from the keys of all runs except every other plain one, whose
+    // keys of the same kind are stored whole; 0: no origin.
     float origin = 0.0F;
   };
 
@@ -60,7 +60,7 @@ class TestHead {
                              : options.run_sizes[static_cast<std::size_t>(turn) % options.run_sizes.size()];
       const int n = std::min(wanted, options.n_entries - done);
       Run& run = runs_.emplace_back();
-      // Runs of the shape's types, between plain ones and those of other codes where they are asked for.
+      // Runs of the shape's types alternate with plain ones and with those of type `high`, if asked for.
       const auto stored_as = [&](EntryType type) {
         if (options.has_plain && turn % 2 == 0) return plain_type(type);
         const bool is_other = options.high && turn % 3 == 1 && type != plain_type(type) && shape.key_dim % 32 == 0;
@@ -139,7 +139,7 @@ inline AttentionShape test_shape(int n_group, int head_dim, EntryType type) {
           .spec = {.scale = 1.0F / std::sqrt(static_cast<float>(head_dim))}};
 }
 
-// 64-byte-aligned scratch memory of exactly the size asked for, filled with NaN.
+// A scratch buffer of exactly the given size, 64-byte-aligned and filled with NaN.
 class TestScratch {
  public:
   explicit TestScratch(std::size_t bytes) : memory_(bytes / sizeof(float) + 16, std::nanf("")), bytes_(bytes) {
@@ -160,7 +160,7 @@ class EveryIsa : public testing::TestWithParam<std::string> {
   void TearDown() override { force_isa(""); }
 };
 
-// Those with vectors of their own. What is left out adds products of bytes to one of them, and nothing else.
+// Returns the instruction sets with vectors of their own. The others only add products of bytes to one of these.
 inline std::vector<std::string> vector_isas() {
   std::vector<std::string> names = supported_isas();
   std::erase_if(

@@ -30,7 +30,7 @@ struct Outputs {
   std::vector<double> entropy;
 };
 
-// Relative, with a floor far below any weight that could matter.
+// The tolerance is relative, with a floor far below any weight that matters.
 void expect_close(const std::vector<float>& got, const std::vector<double>& expected, const char* what,
                   double tolerance = 1e-5) {
   ASSERT_EQ(got.size(), expected.size());
@@ -70,7 +70,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
   TestScratch scratch(window_statistics_scratch_bytes(shape, c.n_rows));
   window_statistics(shape, head.entries(), rows, out.view(), scratch.span());
 
-  // Split scores have 16 bits of each operand.
+  // Split scores use 16 bits of each operand.
   const double tolerance = prefers_split_scores(shape) ? 1e-4 : 1e-5;
   const reference::WindowResult expected = reference::window_statistics(shape, head.entries(), rows, c.n_columns);
   expect_close(out.mean, expected.mean, "mean", tolerance);
@@ -81,7 +81,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
   expect_close(alone.mean, expected.mean, "mean alone", tolerance);
   expect_close(out.last, expected.last, "last", tolerance);
   for (std::size_t i = 0; i < out.m2.size(); ++i) {
-    // What a tenth of the tolerance in the weights themselves does to a sum of squared differences: twice that.
+    // An error of a tenth of the tolerance in the weights changes a sum of squared differences by twice as much.
     const double slack = tolerance / 5 * c.n_rows * expected.max[i] * std::sqrt(expected.m2[i] / c.n_rows);
     ASSERT_NEAR(static_cast<double>(out.m2[i]), expected.m2[i],
                 tolerance * expected.m2[i] + slack +
@@ -167,7 +167,7 @@ TEST_P(WindowStatistics, HidesWhatTheSlidingWindowHides) {
 TEST_P(WindowStatistics, RowsMaySeeFewerEntriesThanThereAre) {
   expect_reference(test_shape(2, 64, EntryType::kF16),
                    {.n_entries = 200, .n_rows = 8, .n_columns = 200, .n_visible = 60});
-  // Rows that see nothing at all count as zeros.
+  // A row that sees no entries counts as zeros.
   expect_reference(test_shape(2, 64, EntryType::kF16),
                    {.n_entries = 20, .n_rows = 4, .n_columns = 20, .n_visible = -0});
 }
@@ -205,7 +205,7 @@ TEST_P(WindowStatistics, PartsAddUpToTheWhole) {
 }
 
 TEST_P(WindowStatistics, SharpAttentionKeepsItsAccuracy) {
-  // Scores of some tens: the weights span more than float32's exponents.
+  // With scores of some tens the weights span more than float32's range of exponents.
   expect_reference(test_shape(2, 64, EntryType::kF32),
                    {.n_entries = 140, .n_rows = 8, .n_columns = 132, .magnitude = 4.0F});
 }
@@ -260,7 +260,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
     TestScratch sums_scratch(window_statistics_scratch_bytes(shape, n_tokens));
     row_log_sum_exps(shape, head.entries(), rows, own_sums.data(), sums_scratch.span());
     for (std::size_t i = 0; i < n_sums; ++i) {
-      ASSERT_NEAR(own_sums[i], log_sum_exp[i], 2e-4) << i;  // of the same products
+      ASSERT_NEAR(own_sums[i], log_sum_exp[i], 2e-4) << i;  // from the same products
       if (i % 17 != 0) continue;
       const auto [row, g] = std::div(static_cast<int>(i), n_group);
       ASSERT_NEAR(own_sums[i], reference::weights(shape, head.entries(), rows, row, g).log_sum_exp,
@@ -268,7 +268,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
           << i;
     }
 
-    // In blocks of rows, as the engine does it.
+    // The rows come in blocks, as in the engine.
     std::vector<float> sums(n_sums, 0.0F);
     std::vector<float> squares(n_sums, 0.0F);
     std::vector<float> maxima(n_sums, 0.0F);
@@ -294,7 +294,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
       expected_squares.push_back(expected.m2[i] + n_tokens * expected.mean[i] * expected.mean[i]);
     }
     expect_close(squares, expected_squares, "column of squares", tolerance);
-    // Scores and log-sum-exps are of the same products: every row still spreads a weight of 1.
+    // Scores and log-sum-exps come from the same products, so every row still spreads a weight of 1.
     for (int g = 0; g < n_group; ++g) {
       const auto first = sums.begin() + static_cast<std::ptrdiff_t>(g) * n_tokens;
       EXPECT_NEAR(std::accumulate(first, first + n_tokens, 0.0), n_tokens, 2e-4 * n_tokens);
@@ -303,7 +303,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
 }
 
 TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
-  constexpr int kTokens = test::kHasSanitizers ? 90 : 210;  // the references take the square of it; blocks have 64 rows
+  constexpr int kTokens = test::kHasSanitizers ? 90 : 210;  // quadratic time in the references; blocks have 64 rows
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
     expect_folded_columns(type, 3, kTokens);
     expect_folded_columns(type, kMaxGroup, 70);

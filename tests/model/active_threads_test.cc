@@ -21,7 +21,7 @@ struct Machine {
   }
 };
 
-// Counts after each of the windows of so many seconds together.
+// Returns the number of active threads after each measurement window within total_s seconds.
 std::vector<int> counts(ActiveThreads& threads, const Machine& machine, double total_s) {
   constexpr double kWindow = 0.025;
   std::vector<int> found;
@@ -39,7 +39,7 @@ TEST(ActiveThreadsTest, AllOnAnIdleMachine) {
   }
 }
 
-// Threads that sleep while they wait use little of the processor, but nobody takes it from them.
+// Threads that sleep while they wait use little processor time, but no other thread takes it from them.
 TEST(ActiveThreadsTest, SleepIsNotALoad) {
   ActiveThreads threads(8);
   for (int i = 0; i < 100; ++i) {

@@ -101,7 +101,7 @@ constexpr const char* kKinds[] = {"default",
                                   "solar-open",
                                   "mellum2"};
 
-// How tokens of byte pairs write a byte.
+// Returns the text that tokens of byte pairs have for a byte.
 std::string byte_name(unsigned char byte) {
   const auto stands_for_itself = [](int c) { return (c > 32 && c < 127) || (c > 160 && c != 173); };
   unsigned letter = byte;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Chat templates of well-known models: what winnow renders beside what Python's jinja2 renders.
+"""Compares winnow's renderings of well-known models' chat templates with those of Python's jinja2.
 
 usage: chat_template_jinja_test.py RENDER_CHAT TEMPLATES
 
-RENDER_CHAT is the program of render_chat.cc; TEMPLATES the folder of templates that lies with libllama-common's headers.
+RENDER_CHAT is the program of render_chat.cc; TEMPLATES is the folder of templates next to libllama-common's headers.
 """
 import json
 import pathlib
@@ -16,7 +16,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 OWN = pathlib.Path(__file__).resolve().parent.parent / "data" / "templates"
-# A template of each family. Those that lie in libllama's sources are read from there.
+# One template of each family. The templates of libllama's sources are read from there.
 FAMILIES = {
     "Qwen3": "Qwen-Qwen3-0.6B.jinja",
     "Qwen2.5": "Qwen-Qwen2.5-7B-Instruct.jinja",
@@ -59,7 +59,7 @@ class RaisedByTemplate(Exception):
 
 
 def render(source, chat, add_generation_prompt, tokens):
-    """As the package transformers does it, which is what the templates are written for."""
+    """Renders like the package transformers, for which the templates are written."""
     def raise_exception(message):
         raise RaisedByTemplate(message)
 
@@ -107,8 +107,8 @@ class ChatTemplates(unittest.TestCase):
                         try:
                             expected = render(source, chat, add, tokens)
                         except RaisedByTemplate:
-                            continue  # a system message that the family does not have: libllama-common finds a place
-                        expected = expected.removeprefix(tokens["bos_token"])  # which tokenising adds
+                            continue  # the family has no system messages; libllama-common puts them elsewhere
+                        expected = expected.removeprefix(tokens["bos_token"])  # tokenising adds it
                         self.assertEqual(answer.get("text", answer), expected)
                         n_rendered += 1
             probe.stdin.close()

@@ -1,4 +1,4 @@
-// Chat templates: what is rendered, and what hostile ones may not do.
+// Chat templates: the texts that they render, and the limits on hostile ones.
 #include "text/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(ChatTemplateTest, RendersMessages) {
   expect_error(ErrorCode::kInvalidArgument, "at least one message", [&] { model->apply_chat_template({}, true); });
 }
 
-// What a family's template writes behind an answer is one token, and an answer that is being made ends there.
+// The text that a family's template writes after an answer is one token, and generation ends at it.
 TEST(ChatTemplateTest, ATurnEndsWithTheFamilysToken) {
   struct Family {
     const char* file;
@@ -78,7 +78,7 @@ TEST(ChatTemplateTest, ATurnEndsWithTheFamilysToken) {
     ASSERT_EQ(model->token_text(rest.front(), true), end) << text;
     EXPECT_TRUE(model->is_end_of_generation(rest.front()));
   }
-  // gpt-oss calls tools with another token; <|end|> is then between the parts of one answer.
+  // gpt-oss ends tool calls with another token, so <|end|> only separates the parts of one answer.
   const auto harmony = Model::load(TinyModel({.control_tokens = {"<|end|>", "<|call|>", "<|return|>"}}).path());
   const auto is_end = [&](const char* text) {
     return harmony->is_end_of_generation(harmony->tokenize(text, false, true).front());
@@ -101,7 +101,7 @@ TEST(ChatTemplateTest, WithoutOneAndWithABrokenOne) {
   EXPECT_FALSE(none->has_chat_template());
   const Messages messages = {{"user", "Hello"}};
   expect_error(ErrorCode::kUnsupported, "has no chat template", [&] { none->apply_chat_template(messages, true); });
-  // A file loads whatever its template is; using it tells.
+  // A file loads whatever its template is; using a broken template is an error.
   const auto broken = model_with("{% for m in messages %}");
   EXPECT_TRUE(broken->has_chat_template());
   for (int i = 0; i < 2; ++i) {
@@ -129,7 +129,7 @@ std::string repeated(const std::string& text, int n) {
   return all;
 }
 
-// Each would take hours, all memory or the stack.
+// Each of them would take hours, all memory or the whole stack.
 TEST(ChatTemplateTest, HostileTemplatesAreRefused) {
   const struct {
     std::string source, reason;
@@ -190,7 +190,7 @@ TEST(ChatTemplateTest, CallersMayAllowFewerSteps) {
   expect_error(ErrorCode::kUnsupported, "too many steps", [&] { one.render(messages, true); });
 }
 
-// Templates that libllama-common knows better than their authors.
+// libllama-common adapts messages with roles that a template does not know.
 TEST(ChatTemplateTest, RolesThatATemplateLacks) {
   const std::string no_system =
       "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"

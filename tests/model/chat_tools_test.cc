@@ -31,7 +31,8 @@ const std::map<std::string, std::string> kFamilies = {
     {"Hermes 3", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use"},
     {"Granite", "ibm-granite-granite-4.0"},
 };
-// Their calls have free parts (names of calls, texts without quotes), in which a model that says anything never ends.
+// Families whose calls have free parts (names of calls, texts without quotes), in which a model with random logits
+// never ends.
 const std::map<std::string, std::string> kFreeFamilies = {
     {"Qwen3.5", "Qwen3.5-4B"},
     {"Qwen3-Coder", "Qwen3-Coder"},
@@ -62,7 +63,7 @@ struct Answer {
   bool has_ended = false;
 };
 
-// What the reader tells token by token, put together.
+// Appends a delta of the reader to a message.
 void put(const ChatDelta& delta, ChatMessage& message) {
   message.reasoning += delta.reasoning;
   message.content += delta.content;
@@ -72,7 +73,7 @@ void put(const ChatDelta& delta, ChatMessage& message) {
   message.tool_calls.back().arguments += delta.arguments;
 }
 
-// An answer that begins with `forced` and goes on at random.
+// Draws an answer that begins with `forced` and goes on at random.
 Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& prompt, std::uint32_t seed,
               const std::string& forced = "", const std::vector<std::string>& marks = {}) {
   Answer made;
@@ -82,7 +83,8 @@ Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& promp
   ChatReader reader(prompt.format);
   std::mt19937 random(seed);
   std::normal_distribution<float> logit(0, 1);
-  // Byte by byte, but for marks that are tokens: the tiny model's tokenizer writes some characters as others.
+  // Bytes are forced one by one, because the tiny model's tokenizer writes some characters differently. Only marks that
+  // are tokens are forced whole.
   std::vector<Token> begin;
   for (std::size_t i = 0; i < forced.size();) {
     const auto mark = std::find_if(marks.begin(), marks.end(),
@@ -95,7 +97,7 @@ Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& promp
     }
   }
   std::vector<float> logits(static_cast<std::size_t>(model->info().n_vocab));
-  // Thoughts end as soon as they have begun.
+  // Thoughts are ended as soon as they have begun.
   const GrammarStart& start = prompt.grammar_start;
   const std::vector<Token> ends = start.thinking_ends.empty() || start.thinking_begin.empty()
                                       ? std::vector<Token>()
@@ -107,7 +109,7 @@ Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& promp
     const std::size_t thoughts = ends.empty() ? std::string::npos : all.rfind(start.thinking_begin);
     const bool thinks =
         thoughts != std::string::npos && all.find(start.thinking_ends.back(), thoughts) == std::string::npos;
-    // It goes on calling for a while.
+    // After 200 tokens the answer ends as soon as the grammar allows it; until then it may make further calls.
     for (Token token = 0; i > 200 && token < model->info().n_vocab; ++token) {
       if (model->is_end_of_generation(token)) logits[static_cast<std::size_t>(token)] = 100;
     }
@@ -174,11 +176,11 @@ TEST(ChatToolsTest, RequiredCallsFollowTheirSchemas) {
   }
 }
 
-// Of libllama's package; all others know tools.
+// Templates of libllama's package that know no tools; all others know them.
 const std::set<std::string> kWithoutTools = {"HuggingFaceTB-SmolLM3-3B", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
                                              "google-gemma-2-2b-it",     "ibm-granite-granite-3.3-2B-Instruct",
                                              "llama-cpp-rwkv-world",     "microsoft-Phi-3.5-mini-instruct"};
-// Their forms have no word that begins calls, but patterns: an answer of which the grammar takes hold.
+// Templates whose calls begin with patterns instead of words, each with a text at which the grammar begins.
 const std::map<std::string, std::string> kBeginsOfCalls = {
     {"openai-gpt-oss-120b", "<|channel|>commentary to=functions"},
     {"muse-glimmer", " to=x<|message|>"},
@@ -195,7 +197,7 @@ std::vector<std::string> templates_with_tools() {
   return files;
 }
 
-// All of them; with sanitizers, which find nothing in the formats but in what reads them, every fourth.
+// Returns all templates, or every fourth with sanitizers, which find errors only in the code that reads the formats.
 std::vector<std::string> templates_to_try() {
   std::vector<std::string> files = templates_with_tools();
   EXPECT_GE(files.size(), 60U);
@@ -210,7 +212,7 @@ bool begins_in_thoughts(const GrammarStart& start) {
   return !start.thinking_begin.empty() && start.prefix.find(start.thinking_begin) != std::string::npos;
 }
 
-// Forced, named and chosen calls, one or several, with thoughts and without.
+// Covers forced, named and chosen calls, one or several, with and without thoughts.
 TEST(ChatToolsTest, EveryTemplate) {
   struct Case {
     const char* name;
@@ -258,8 +260,9 @@ TEST(ChatToolsTest, EveryTemplate) {
   }
 }
 
-// libllama-common names the rules of its parsers after tools and arguments, and takes all that is no letter or digit
-// for a hyphen: names that differ in such characters alone are told apart all the same, and from its own.
+// libllama-common names its parsers' rules after tools and arguments and replaces all characters but letters and digits
+// by hyphens. Names that differ only in such characters must still be distinguished from each other and from its own
+// names.
 TEST(ChatToolsTest, NamesThatDifferInTheirSignsAlone) {
   const std::string one = R"({"type":"object","properties":{"x":{"type":"string","enum":["one"]}},"required":["x"]})";
   const std::string two = R"({"type":"object","properties":{"x":{"type":"string","enum":["two"]}},"required":["x"]})";
@@ -305,7 +308,7 @@ TEST(ChatToolsTest, NamesThatDifferInTheirSignsAlone) {
   }
 }
 
-// The same where what marks calls and thoughts are tokens of the model, as they mostly are.
+// Tests templates whose marks of calls and thoughts are tokens of the model, as is usual.
 TEST(ChatToolsTest, MarksMayBeTokens) {
   int n_files = 0;
   for (const std::string& file : templates_to_try()) {
@@ -313,7 +316,7 @@ TEST(ChatToolsTest, MarksMayBeTokens) {
     ChatOptions options{.tools = kTools, .parallel_tool_calls = false, .enable_thinking = false};
     std::vector<std::string> marks = family_model(file)->apply_chat_template(messages, options).shown_tokens;
     std::erase_if(marks, [](const std::string& mark) { return mark.size() < 3; });
-    std::sort(marks.begin(), marks.end(), std::greater<>());  // longer ones before those that they begin with
+    std::sort(marks.begin(), marks.end(), std::greater<>());  // longer marks before their prefixes
     marks.erase(std::unique(marks.begin(), marks.end()), marks.end());
     if (marks.empty() || kBeginsOfCalls.contains(file)) continue;
     ++n_files;
@@ -346,8 +349,8 @@ TEST(ChatToolsTest, TemplatesWithoutTools) {
   }
 }
 
-// Templates know few kinds of schemas; what one cannot show is shown more simply, and the calls are held to it as it
-// is.
+// Templates know few kinds of schemas. A schema that a template cannot show is shown in a simpler form, but calls still
+// have to follow the schema itself.
 TEST(ChatToolsTest, SchemasThatTemplatesDoNotKnow) {
   const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
   for (const char* schema :
@@ -365,7 +368,7 @@ TEST(ChatToolsTest, SchemasThatTemplatesDoNotKnow) {
   }
 }
 
-// As tools are found in the wild: a catalog of a hundred, texts with large bounds, long names.
+// Tests tools like those of real clients: a catalog of a hundred, texts with large bounds, long names.
 TEST(ChatToolsTest, LargeCatalogs) {
   const auto model = family_model("Qwen-Qwen3-0.6B");
   const std::vector<ChatMessage> messages = {{"user", "Hi"}};
@@ -393,7 +396,7 @@ TEST(ChatToolsTest, LargeCatalogs) {
         messages, {.tools = {{"a", "", R"({"type":"object","properties":{"unit":{"type":"string","enum":[]}}})"}},
                    .tool_choice = ToolChoice::kRequired});
   });
-  // What cannot be held is left out, and said.
+  // A constraint that cannot be enforced is left out with a warning.
   const ChatPrompt prompt = model->apply_chat_template(
       messages, {.tools = {{"a", "", R"({"type":"object","properties":{"p":{"type":"string","pattern":"(a)\\1"}}})"}},
                  .tool_choice = ToolChoice::kRequired});
@@ -402,7 +405,7 @@ TEST(ChatToolsTest, LargeCatalogs) {
   EXPECT_NE(prompt.warnings[0].find("parameters.p"), std::string::npos) << prompt.warnings[0];
 }
 
-// Gemma's own form of arguments is not held to their schema by libllama-common; its calls are read all the same.
+// libllama-common does not make Gemma's own form of arguments follow their schema, but the calls can still be read.
 TEST(ChatToolsTest, Gemma) {
   const auto model = family_model("google-gemma-4-31B-it");
   const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
@@ -415,7 +418,7 @@ TEST(ChatToolsTest, Gemma) {
   EXPECT_EQ(Json::parse(reader.message().tool_calls[0].arguments), Json({{"city", "Oslo"}, {"hourly", true}}));
 }
 
-// A call that is made, and its answer, stand in the next prompt.
+// A call of the model and the tool's answer appear in the next prompt.
 TEST(ChatToolsTest, AnswersOfTools) {
   std::map<std::string, std::string> families = kFamilies;
   families.insert(kFreeFamilies.begin(), kFreeFamilies.end());
@@ -434,7 +437,7 @@ TEST(ChatToolsTest, AnswersOfTools) {
   }
 }
 
-// What begins a call is where the grammar begins; before it all may be said.
+// The grammar applies from the text that begins a call; any text may precede it.
 TEST(ChatToolsTest, CallsThatTheModelChooses) {
   int n_lazy = 0;
   for (const auto& [family, file] : kFamilies) {
@@ -473,7 +476,7 @@ TEST(ChatToolsTest, ThoughtsAreToldApart) {
   EXPECT_EQ(streamed.content, "It rains.");
   EXPECT_EQ(streamed.reasoning, "Let me see.\n");
 
-  // Without thinking the template says so, and with separates_thinking off all is content.
+  // Without thinking the prompt has an empty thought, and with separates_thinking off all text is content.
   EXPECT_NE(model->apply_chat_template(messages, {.enable_thinking = false}).text.find("<think>\n\n</think>"),
             std::string::npos);
   EXPECT_EQ(model->apply_chat_template(messages, {.separates_thinking = false}).format, nullptr);
@@ -482,7 +485,7 @@ TEST(ChatToolsTest, ThoughtsAreToldApart) {
                                           {.role = "assistant", .content = "It rains.", .reasoning = "Let me see."},
                                           {"user", "And now?"}};
   EXPECT_EQ(model->apply_chat_template(later, ChatOptions()).text.find("Let me see.\n"), std::string::npos);
-  // What would begin a call does not within thoughts.
+  // The text that begins a call has no effect within thoughts.
   const ChatPrompt tools = model->apply_chat_template(messages, {.tools = kTools});
   ASSERT_FALSE(tools.grammar_start.words.empty());
   const std::string& word = tools.grammar_start.words.front();
@@ -521,7 +524,7 @@ TEST(ChatToolsTest, LongAndDeepAnswers) {
   EXPECT_EQ(read(words).content, words);
   const std::string call = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": ";
   EXPECT_EQ(read(call + brackets).content, call + brackets);
-  // As a client's beginning of an answer.
+  // The text may also be the beginning of an answer that the client gives.
   const std::vector<ChatMessage> begun = {{"user", "Hi"}, {"assistant", call + brackets}};
   ChatReader reader(
       model->apply_chat_template(begun, {.continues_last = true, .tools = kTools, .enable_thinking = false}).format);
@@ -537,7 +540,7 @@ TEST(ChatToolsTest, ArgumentsOfTheTemplate) {
   EXPECT_EQ(model->apply_chat_template(messages, ChatOptions()).text, "Hi none");
 }
 
-// Nine letters, wherever the conversation has come from; the answer has the call's.
+// Call IDs become nine characters, whatever client they come from; the result has the ID of its call.
 TEST(CallIds, AreMappedForTemplatesThatWantThemShort) {
   const auto model = family_model("mistralai-Mistral-Nemo-Instruct-2407");
   const auto text = [&](const std::string& call_id, const std::string& answer_id) {

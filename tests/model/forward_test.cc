@@ -60,18 +60,18 @@ double max_difference_of_rows(const Logits& a, const Logits& b) {
 
 class ForwardTest : public testing::TestWithParam<Variant> {};
 
-// 150 tokens: several batches, a ragged last one, positions beyond the original context of the scaled variants.
+// 150 tokens make several batches with a ragged last one, and positions beyond the original context of scaled variants.
 TEST_P(ForwardTest, EqualsLibllama) {
   const TinyModel file(GetParam().options);
   const std::vector<Token> tokens = random_tokens(150, GetParam().options.n_vocab, 7);
   const Logits expected = libllama_logits(file.path(), tokens);
-  // ggml looks GELU up by an argument rounded to f16: there a difference in the last bit may grow to 2^-11.
+  // ggml looks GELU up by an argument rounded to f16, so that a difference in the last bit may grow to 2^-11.
   const double tolerance = GetParam().options.architecture == "gemma" ? 5e-3 : 1e-3;
   EXPECT_LT(max_difference_of_rows(prefill_logits(file, tokens), expected), tolerance);
   EXPECT_LT(max_difference_of_rows(decode_logits(file, tokens), expected), tolerance);
 }
 
-// libllama reads lists of heads and widths for DeciLM, whose layers are llama's.
+// libllama reads lists of heads and widths only for DeciLM, whose layers are llama's.
 TEST(LayersThatDiffer, EqualLibllama) {
   TinyModelOptions options{.layers = {{.n_head = 4, .n_kv_head = 2, .n_ff = 96},
                                       {.n_head = 2, .n_kv_head = 1, .n_ff = 64},
@@ -92,7 +92,7 @@ std::vector<Variant> variants() {
     const auto add = [&](const std::string& what, auto change) {
       TinyModelOptions options{.architecture = name};
       change(options);
-      // libllama takes other widths of the projections for the rest only.
+      // libllama accepts projections of other widths only for the other architectures.
       if (options.architecture == "qwen2") options.n_embd = options.n_head * options.head_dim;
       all.push_back({std::string(name) + "_" + what, options});
     };
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ForwardTest, testing::ValuesIn(variants(
 
 class WeightTypeTest : public testing::TestWithParam<ggml_type> {};
 
-// Every type that ggml can read and write.
+// Returns every type that ggml can read and write.
 std::vector<ggml_type> all_weight_types() {
   std::vector<ggml_type> types;
   for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
@@ -132,14 +132,14 @@ std::vector<ggml_type> all_weight_types() {
     const bool is_float = type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
     if (!is_float && !ggml_is_quantized(type)) continue;
     const ggml_type_traits* traits = ggml_get_type_traits(type);
-    // Those of intermediate results have no products.
+    // Types of intermediate results have no products.
     if (traits->to_float == nullptr || ggml_get_type_traits_cpu(type)->vec_dot == nullptr) continue;
     types.push_back(type);
   }
   return types;
 }
 
-// Rows of whole blocks of 256.
+// Makes every row consist of whole blocks of 256.
 TinyModelOptions with_blocks(TinyModelOptions options) {
   options.n_layer = 1, options.n_head = 4, options.n_kv_head = 2, options.head_dim = 64;
   options.n_embd = options.n_ff = 256;
@@ -162,10 +162,11 @@ void expect_as_near_as_libllama(const TinyModelOptions& options) {
   EXPECT_LT(mean_kl(exact, prefill_logits(file, tokens)), std::max(1e-3, 2 * of_libllama));
 }
 
-// Against the exact result for these weights. Decoding rounds activations to 8 bits beside quantised weights, as
-// libllama does, and so does a prompt of this length where winnow multiplies the type itself; else prefill converts the
-// weights to bf16 (2^-9 of each) or f32.
+// Compares with the exact result for these weights. Decoding rounds activations to 8 bits for quantised weights, as
+// libllama does, and so does a prompt of this length if winnow multiplies the type itself; otherwise prefill converts
+// the weights to bf16 (2^-9 of each) or f32.
 //
+// Dense models and mixtures share one test, because ggml takes seconds per process to make the tables of some types.
 // Dense models and mixtures in one test: what ggml quantises some types with takes it seconds to make, once a process.
 TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
   expect_as_near_as_libllama(with_blocks({.weight_type = GetParam()}));
@@ -174,7 +175,7 @@ TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
     TinyModelOptions options = with_blocks(tiny_options(architecture));
     options.n_vocab = 300;
     options.weight_type = options.expert_weight_type = GetParam();
-    // A row takes every expert: else rounding alone may make it take another, which says nothing about products.
+    // Rows use every expert. Otherwise rounding could change the choice of experts, which is no error of a product.
     options.n_expert = options.n_expert_used = 4;
     expect_as_near_as_libllama(options);
   }
@@ -183,7 +184,7 @@ TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
 INSTANTIATE_TEST_SUITE_P(Types, WeightTypeTest, testing::ValuesIn(all_weight_types()),
                          [](const auto& test) { return std::string(ggml_type_name(test.param)); });
 
-// The mixtures that files have: embeddings and output in more bits than the rest, experts in fewer.
+// These are mixtures of types as in real files: embeddings and output have more bits than the rest, experts fewer.
 TEST(MixedWeightTypes, AreAsNearTheExactResultAsLibllama) {
   TinyModelOptions options = with_blocks({.weight_type = GGML_TYPE_Q4_K});
   options.type_of = [](const std::string& name) {
@@ -194,7 +195,7 @@ TEST(MixedWeightTypes, AreAsNearTheExactResultAsLibllama) {
   expect_as_near_as_libllama(options);
 }
 
-// A latent's keys are turned when they are loaded, and their numbers with them.
+// Key weights of latent attention are transposed at load, and quantised ones converted to f16.
 TEST(MixedWeightTypes, OfLatentAttentionAreAsNearTheExactResultAsLibllama) {
   for (const int type : {GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
     SCOPED_TRACE(type);
@@ -217,8 +218,8 @@ TEST(ForwardTest, ReadsWeightsIntoMemoryWithTheSameResult) {
   EXPECT_EQ(max_difference(session.logits(), mapped.logits()), 0);
 }
 
-// RoPE sees distances only. So with one layer, the last row's logits depend on the window's tokens alone, wherever they
-// stand; libllama reads no window for these architectures, and is no oracle here.
+// RoPE depends on distances only, so that with one layer the last row's logits depend only on the window's tokens,
+// wherever they are. libllama reads no window for these architectures and cannot serve as a reference here.
 TEST(SlidingWindowTest, RowsSeeTheirWindowOnly) {
   constexpr int kWindow = 24;
   const TinyModel file({.n_layer = 1, .sliding_window = kWindow});

@@ -1,4 +1,4 @@
-// Grammars: which tokens may come next, beside libllama's own sampler; grammars that nobody could follow.
+// Grammars: the allowed tokens compared with libllama's own sampler, and grammars that are too expensive to follow.
 #include <gtest/gtest.h>
 #include <llama.h>
 
@@ -26,7 +26,7 @@ class GrammarTest : public testing::Test {
   GrammarMatcher matcher(const std::string& text) const {
     return {std::make_shared<const Grammar>(parse_grammar(text, tokenizer_.vocab())), tokenizer_};
   }
-  // The token whose text that is.
+  // Returns the token with this text.
   Token token_of(const std::string& text) const {
     for (Token token = 0; token < tokenizer_.n_vocab(); ++token) {
       if (tokenizer_.token_text(token, true) == text) return token;
@@ -34,7 +34,7 @@ class GrammarTest : public testing::Test {
     ADD_FAILURE() << "no token has the text '" << text << "'";
     return 0;
   }
-  // Whether a grammar lets a text through, byte by byte, to its end.
+  // Returns whether a grammar accepts a text byte by byte to its end.
   bool matches(const std::string& grammar, const std::string& text) const {
     GrammarMatcher matcher = this->matcher(grammar);
     for (const char byte : text) {
@@ -52,7 +52,7 @@ class GrammarTest : public testing::Test {
   std::mt19937 random_{1};
 };
 
-// Grammars of a few letters.
+// A generator of grammars of a few letters.
 class RandomGrammar {
  public:
   explicit RandomGrammar(std::mt19937& random) : random_(random) {}
@@ -91,7 +91,7 @@ class RandomGrammar {
   std::mt19937& random_;
 };
 
-// What libllama's sampler lets through, of the same vocabulary.
+// libllama's sampler for the same vocabulary.
 class Oracle {
  public:
   Oracle(const llama_vocab* vocab, const std::string& grammar)
@@ -144,7 +144,7 @@ TEST_F(GrammarTest, AllowsWhatLibllamaAllows) {
       const std::vector<bool> expected = theirs.allowed(tokenizer_.n_vocab());
       for (Token token = 0; token < tokenizer_.n_vocab(); ++token) {
         const auto i = static_cast<std::size_t>(token);
-        // Of parts of characters libllama takes some that can become none, and refuses some that can become one.
+        // With parts of characters libllama allows some that cannot become a character and refuses some that can.
         if (find_invalid_utf8(tokenizer_.token_text(token, true))) continue;
         ASSERT_EQ(allowed[i], expected[i]) << "token " << token << ", step " << step << " after '" << so_far << "'";
       }
@@ -180,10 +180,10 @@ TEST_F(GrammarTest, CharactersMayComeInParts) {
     EXPECT_FALSE(matches("root ::= [^" + one + "]", one));
     EXPECT_TRUE(matches("root ::= [^z]", one));
   }
-  // The same first bytes, another character.
+  // This is another character with the same first byte.
   EXPECT_TRUE(matches("root ::= [^" + e + "]", "\xC3\xA8"));
   EXPECT_TRUE(matches("root ::= \"\\u20AC\" [\\U0001F600]", euro + smile));
-  // Overlong forms, halves of surrogate pairs, what lies beyond the last character, bytes that begin none.
+  // Overlong forms, halves of surrogate pairs, code points beyond the last character, bytes that begin no character.
   for (const char* bad : {"\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
                           "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80", "\xFF"}) {
     EXPECT_FALSE(matches("root ::= .*", bad));
@@ -204,7 +204,7 @@ TEST_F(GrammarTest, ClassesAndRepetitions) {
     EXPECT_EQ(matches("root ::= \"a\"{2,4}", text), n >= 2 && n <= 4) << n;
     EXPECT_EQ(matches("root ::= \"a\"{3}", text), n == 3) << n;
     EXPECT_EQ(matches("root ::= \"a\"{2,}", text), n >= 2) << n;
-    EXPECT_EQ(matches("root ::= (\"a\"?)*", text), true) << n;  // may go on with nothing
+    EXPECT_EQ(matches("root ::= (\"a\"?)*", text), true) << n;  // repeats the empty text
     EXPECT_EQ(matches("root ::= (\"a\"{2})?", text), n == 0 || n == 2) << n;
     EXPECT_EQ(matches("root ::= \"a\"{2}{2}", text), n == 4) << n;
   }
@@ -213,7 +213,7 @@ TEST_F(GrammarTest, ClassesAndRepetitions) {
   EXPECT_FALSE(matches("root ::= \"(\" root? \")\"", "((())"));
 }
 
-// Counts take no rules, however large they are.
+// Repetition counts of any size need no additional rules.
 TEST_F(GrammarTest, RepetitionsAreCounted) {
   for (int n = 0; n < 14; ++n) {
     const std::string text(static_cast<std::size_t>(n), 'a');
@@ -257,7 +257,7 @@ TEST_F(GrammarTest, TokensMayBeNamed) {
   }
 }
 
-// Its name, "</s>" or the like, is no text of the grammar.
+// The end token's name, "</s>" or the like, does not count as text for the grammar.
 TEST_F(GrammarTest, AnEndIsNoText) {
   const std::string name = tokenizer_.token_text(end(), true);
   ASSERT_FALSE(name.empty());
@@ -267,7 +267,7 @@ TEST_F(GrammarTest, AnEndIsNoText) {
   test::expect_error(ErrorCode::kInvalidArgument, "does not follow the grammar", [&] { one.accept(end()); });
 }
 
-// Each of them kept libllama's sampler busy for minutes or hours at one token.
+// Each of these kept libllama's sampler busy for minutes or hours at one token.
 TEST_F(GrammarTest, ManyWaysAreFollowedOrRefusedInTime) {
   std::string doubling = "root ::= a0\n";
   for (int i = 0; i < 60; ++i) {
@@ -327,7 +327,7 @@ TEST_F(GrammarTest, LongGrammarsAreReadInTime) {
   std::string many = "root ::= \"a\"\n";
   for (int i = 0; i < 110'000; ++i) many += "r" + std::to_string(i) + " ::= \"a\"\n";
   expect_refused(many, "more than 100000 rules");
-  // Rules that follow each other nine thousand deep, empty ones last.
+  // Rules refer to each other nine thousand deep, and the last one may be empty.
   std::string deep = "root ::= r0 \"!\"\n";
   for (int i = 0; i < 9'000; ++i) deep += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + "\n";
   EXPECT_TRUE(matches(deep + "r9000 ::= \"a\" |\n", "a!"));
@@ -348,8 +348,8 @@ TEST_F(GrammarTest, CallersMayHaveLowerLimits) {
   test::expect_error(ErrorCode::kInvalidArgument, "too many ways", [&] { GrammarMatcher(grammar, tokenizer_, 10); });
 }
 
-// What all tokens are asked about costs no more steps for each of a large vocabulary: texts of several bounded lengths,
-// as alternatives of a schema have them, were refused there.
+// A query for all tokens takes no more steps per token with a large vocabulary. Texts of several bounded lengths, as in
+// the alternatives of a schema, were once refused there.
 TEST(GrammarOfALargeVocabulary, BoundedTextsCanBeFollowed) {
   const TinyModel file({.n_layer = 1, .n_vocab = 20'000});
   const Tokenizer tokenizer(file.path());

@@ -1,4 +1,4 @@
-// Interleaved weights beside the same ones as the file has them.
+// Interleaved weights compared with the same weights in the file's layout.
 #include "model/interleaved_weights.h"
 
 #include <ggml.h>
@@ -65,7 +65,7 @@ TEST_P(InterleavedWeightsTest, AreMadeOnceAndOfTheLayersInQuestion) {
   model->impl().interleave(0, 3, true, 1);
   EXPECT_EQ(weights.layers[1].wq, made);
   EXPECT_EQ(layout_of(weights.layers[2].wq), WeightLayout::kInterleaved);
-  EXPECT_EQ(layout_of(weights.token_embd), WeightLayout::kRows);  // rows are taken from it
+  EXPECT_EQ(layout_of(weights.token_embd), WeightLayout::kRows);  // rows are read from it
 }
 
 TEST_P(InterleavedWeightsTest, GiveTheSameLogits) {
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Types, InterleavedWeightsTest,
                          testing::Values(GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q8_0, GGML_TYPE_Q4_1),
                          [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
-// Without whole panels, and of a type without products.
+// The first model has a matrix without whole panels, the second a type without products.
 TEST(InterleavedWeights, LeaveWhatTheyCannotTake) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
   TinyModelOptions options{.n_vocab = 301};

@@ -1,4 +1,4 @@
-// The forward pass of libllama, which the model's own is compared with.
+// libllama's forward pass, with which the model's own is compared.
 #include <ggml.h>
 #include <gguf.h>
 #include <llama.h>
@@ -48,7 +48,7 @@ ModelPointer load_oracle(const std::string& path, OracleWeights weights) {
   std::call_once(once, llama_backend_init);
   llama_model_params params = llama_model_default_params();
   params.n_gpu_layers = 0;
-  params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL where the kernel grants no tiles
+  params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL if the kernel grants no tiles
   ModelPointer model = load(path, weights, params);
   if (!model) throw std::runtime_error("libllama cannot load " + path + ": " + take_ggml_errors());
   return model;
@@ -60,7 +60,7 @@ llama_context_params context_params(std::size_t n_tokens) {
   params.n_ctx = n + 8;
   params.n_batch = n;
   params.n_ubatch = std::min(n, 512U);
-  // Threads that wait for each other in a tiny model cost more than they give, above all on a busy machine.
+  // In a tiny model the waits of threads for each other cost more than they save, above all on a busy machine.
   params.n_threads = n > 512 ? 2 : 1;
   params.n_threads_batch = params.n_threads;
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -69,7 +69,7 @@ llama_context_params context_params(std::size_t n_tokens) {
   return params;
 }
 
-// A context that all tokens have been fed to, in one batch, and that has logits of those from `first` on.
+// Returns a context that has processed all tokens in one batch and has logits of those from `first` on.
 ContextPointer feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens,
                     std::size_t first = 0) {
   ContextPointer context(llama_init_from_model(&model, params));

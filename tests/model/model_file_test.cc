@@ -1,4 +1,4 @@
-// Files that are not what they should be: every one is an Error with a sentence, none a crash.
+// Invalid files: each is refused with an Error that has a message, and none crashes.
 #include <ggml.h>
 #include <gguf.h>
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ TEST(ModelFileTest, MetadataCanBeChanged) {
   const auto refuse = [&](ErrorCode code, const std::string& part, const std::string& key, MetadataValue value) {
     expect_error(code, part, [&] { load({{key, value}}); });
   };
-  // The same checks as of what a file says.
+  // Overridden values are checked like those of the file.
   refuse(ErrorCode::kBadFile, "rope.freq_base", ".rope.freq_base", -1.0);
   refuse(ErrorCode::kUnsupported, "'odd'", ".rope.scaling.type", "odd");
   refuse(ErrorCode::kBadFile, "not a string", ".rope.scaling.type", std::int64_t{3});
@@ -254,12 +254,12 @@ TEST(ModelFileTest, LayersThatCannotShare) {
     change(options);
     expect_refused(code, text, options);
   };
-  // The layers before those that share have to be one with a window, then one without, of the same heads.
+  // The last layers before the shared ones must be one with a window and one without, with the same heads.
   refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 4; });
   refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 7; });
   refused(ErrorCode::kBadFile, "layer 5 has no keys and values of its own",
           [](TinyModelOptions& o) { o.layers[5].n_kv_head = 2; });
-  // 20 numbers of a layer in blocks of 32.
+  // A layer has 20 numbers, but blocks have 32.
   refused(ErrorCode::kUnsupported, "do not divide", [](TinyModelOptions& o) {
     o.layers.resize(8, o.layers.back()), o.n_shared_layers = 4;
     o.type_of = [](const std::string& name) {
@@ -280,7 +280,7 @@ TEST(ModelFileTest, HeadsThatDoNotFit) {
   expect_refused(ErrorCode::kUnsupported, "130 query heads",
                  {.n_layer = 1, .n_head = 130, .n_kv_head = 1, .head_dim = 16});
   expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_integer("llama.attention.value_length", 64)});
-  // Numbers that only look right after they lose their upper half.
+  // These numbers are valid only if their upper half is lost.
   for (const char* key : {"attention.head_count_kv", "attention.key_length", "rope.dimension_count"}) {
     const std::int64_t value = (std::int64_t{1} << 32) + (std::string(key) == "attention.head_count_kv" ? 2 : 32);
     const TinyModel file({.edit_metadata = set_integer(std::string("llama.") + key, value)});
@@ -349,7 +349,7 @@ TEST(ModelFileTest, TruncatedAnywhere) {
   const std::string bytes = read_bytes(file.path());
   ASSERT_NO_THROW(Model::load(file.path()));
   const TemporaryDirectory directory;
-  // Densely through the header, sparsely through the weights, and a last byte.
+  // Cuts the file densely in the header, sparsely in the weights, and before the last byte.
   std::vector<std::size_t> lengths = {bytes.size() - 1, bytes.size() / 2, bytes.size() * 9 / 10};
   for (std::size_t n = 0; n < 12000; n += n < 1000 ? 23 : 331) lengths.push_back(n);
   for (const std::size_t n : lengths) {
@@ -403,7 +403,7 @@ TEST(ModelFileTest, AbsurdCountsInTheHeader) {
     for (const gguf_type type : {GGUF_TYPE_UINT8, GGUF_TYPE_FLOAT64, GGUF_TYPE_STRING, GGUF_TYPE_ARRAY}) {
       refuse(Header(0, 1).text("list").number(std::int32_t{GGUF_TYPE_ARRAY}).number(std::int32_t{type}).number(n));
     }
-    // Dimensions of a tensor.
+    // The number is each of a tensor's dimensions.
     refuse(Header(1, 1)
                .value_text("general.architecture", "llama")
                .text("token_embd.weight")
@@ -412,7 +412,7 @@ TEST(ModelFileTest, AbsurdCountsInTheHeader) {
                .number(n)
                .number(std::int32_t{GGML_TYPE_F32})
                .number(std::uint64_t{0}));
-    // Where its data is.
+    // The number is the offset of a tensor's data.
     if (n % 32 == 0) {
       refuse(Header(1, 1)
                  .value_text("general.architecture", "llama")
@@ -433,7 +433,8 @@ TEST(ModelFileTest, AbsurdCountsInTheHeader) {
              .number(std::uint64_t{0}));
 }
 
-// Any byte of the header may be wrong. What loads must be able to say what it is; what does not says why.
+// Any byte of the header may be wrong. A file that loads must have valid info; one that does not load gives an error
+// with a message.
 TEST(ModelFileTest, FlippedBytesNeverCrash) {
   const TinyModel file({.n_layer = 1});
   const std::string bytes = read_bytes(file.path());

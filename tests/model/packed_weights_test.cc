@@ -40,7 +40,8 @@ ggml_tensor* random_matrix(ggml_context* context, ggml_type type, int n_in, int 
   return tensor;
 }
 
-// The largest deviation of the node's y from W x in double, relative to |W| |x| (the sum of the products' magnitudes).
+// Returns the largest deviation of the node's y from W x in double, relative to |W| |x| (the sum of the products'
+// magnitudes).
 double deviation(const ggml_tensor* weight, const std::vector<float>& x, const float* y, int n_rows) {
   const auto n_in = static_cast<std::size_t>(weight->ne[0]);
   const auto n_out = static_cast<std::size_t>(weight->ne[1]);
@@ -77,7 +78,7 @@ double product_deviation(PackedLayer& packed, Compute& compute, ggml_tensor* wei
   return deviation(weight, x, static_cast<const float*>(y->data), n_rows);
 }
 
-// bf16 has 8 bits: a product of two rounded numbers is off by 2^-8 of its magnitude at most.
+// bf16 has 8 bits, so a product of two rounded numbers is off by at most 2^-8 of its magnitude.
 double tolerance_of(const ggml_tensor* weight) {
   return packed_type_for(weight) == PackedType::kBF16 ? 1.0 / 256 : 1e-5;
 }
@@ -122,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Types, PackedWeightsTest,
                                          GGML_TYPE_Q8_0),
                          [](const auto& test) { return std::string(ggml_type_name(test.param)); });
 
-// Products are remembered by their number of rows, and only so many of them: every length must still work.
+// A limited number of products is cached by the number of rows; every length must still work.
 TEST(PackedWeightsTest, EveryOneOfManyPromptLengthsIsPrepared) {
   const ContextPointer context(ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   ggml_tensor* weight = random_matrix(context.get(), GGML_TYPE_F32, 32, 32, 1);
@@ -146,7 +147,8 @@ TEST(PackedWeightsTest, LaterLayersMayBeLarger) {
   }
 }
 
-// Against ggml's conversion, on every instruction set: the nearest bfloat16, but for the rounding of the sum.
+// Compares with ggml's conversion on every instruction set: the result is the nearest bfloat16, except for the rounding
+// of the sum.
 TEST(WeightRows, AreGgmlsWeightsRounded) {
   constexpr int kIn = 512;
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K}) {
@@ -168,7 +170,7 @@ TEST(WeightRows, AreGgmlsWeightsRounded) {
         for (const float x : expected) largest = std::max(largest, std::abs(x));
         for (std::size_t i = 0; i < expected.size(); ++i) {
           const float value = ggml_bf16_to_fp32({got[i]});
-          // Half a unit in bfloat16's last place, and where scale * q + minimum cancels, float32's.
+          // The error is half a unit in bfloat16's last place, plus float32's error where scale * q + minimum cancels.
           EXPECT_LE(std::abs(value - expected[i]), std::abs(expected[i]) / 256 + largest * 1e-6F)
               << ggml_type_name(type) << " " << isa << " " << row << " " << i;
         }

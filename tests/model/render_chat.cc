@@ -1,6 +1,6 @@
-// render_chat TEMPLATE: renders the chats on the standard input, one a line, {"messages": [{"role", "content"}...],
-// "add_generation_prompt"}, with a tiny model and the template of that file. Answers each with a line: {"text"} or
-// {"error"}. The first line tells {"bos_token", "eos_token"}. For chat_template_jinja_test.py.
+// render_chat TEMPLATE: renders the chats on the standard input with a tiny model and the template in that file. Each
+// line is {"messages": [{"role", "content"}...], "add_generation_prompt"} and is answered by a line {"text"} or
+// {"error"}. The first line of output is {"bos_token", "eos_token"}. For chat_template_jinja_test.py.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -69,14 +69,14 @@ TEST_F(SamplerTest, InfillLeavesWhatATokenBeginsWithAndTheEnd) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) drawn.insert(draw(seed));
   EXPECT_EQ(drawn, (std::set<Token>{kT, kA}));  // "th" and "the" begin with "t"
 
-  // The end, where it is likely beside the number of all others.
+  // The end is chosen if it is likely in proportion to the number of the other candidates.
   logits[kEnd] = std::log(0.05F);
   EXPECT_EQ(draw(1), kEnd);
-  // None of the others is likely enough.
+  // The end is also chosen if none of the others is likely enough.
   for (char c = 'a'; c <= 'z'; ++c) logits[static_cast<std::size_t>(kBytes + c)] = 5;
   logits[kEnd] = -40;
   EXPECT_EQ(draw(1), kEnd);
-  // But for a grammar that does not allow the end.
+  // It is not chosen if a grammar does not allow it.
   const Token held = Sampler(model_, {.samplers = {"infill"}, .seed = 1, .grammar = "root ::= [a-z]+"}).sample(logits);
   EXPECT_GE(held, kBytes + 'a');
   EXPECT_LE(held, kBytes + 'z');
@@ -89,7 +89,7 @@ TEST_F(SamplerTest, InfillOfAWholeVocabularyTakesNoTime) {
   const std::vector<float> logits(60000, 0.0F);
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 10; ++i) sampler.sample(logits);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));  // all pairs: minutes
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));  // all pairs would take minutes
 }
 
 TEST_F(SamplerTest, SeedsReproduce) {
@@ -121,7 +121,7 @@ TEST_F(SamplerTest, DrawsFollowTheProbabilities) {
     ASSERT_TRUE(token >= 5 && token <= 7) << token;
     ++counts[static_cast<std::size_t>(token - 5)];
   }
-  // Five standard deviations.
+  // The tolerances are five standard deviations.
   EXPECT_NEAR(counts[0], 1000, 145);
   EXPECT_NEAR(counts[1], 2000, 183);
   EXPECT_NEAR(counts[2], 3000, 194);
@@ -141,14 +141,14 @@ TEST_F(SamplerTest, TopKAndPenalties) {
   EXPECT_EQ(forgetful.sample(logits), argmax(logits));
 }
 
-// Logits of n tokens with the given probabilities; all others cannot be.
+// Returns logits whose first n tokens have the given probabilities; all others are impossible.
 std::vector<float> logits_of(const std::vector<double>& probabilities) {
   std::vector<float> logits(kVocab, -std::numeric_limits<float>::infinity());
   for (std::size_t i = 0; i < probabilities.size(); ++i) logits[i] = static_cast<float>(std::log(probabilities[i]));
   return logits;
 }
 
-// What comes of many draws by one sampler alone.
+// Returns the tokens of many draws with the given samplers only.
 std::set<Token> drawn(const std::shared_ptr<const Model>& model, SamplingOptions options, const std::string& samplers,
                       const std::vector<float>& logits, int n = 300) {
   options.samplers = SamplingOptions::parse_samplers(samplers);
@@ -160,7 +160,7 @@ std::set<Token> drawn(const std::shared_ptr<const Model>& model, SamplingOptions
 }
 
 TEST_F(SamplerTest, TypicalTakesWhatSurprisesAsExpected) {
-  // Entropy 1.28 nats. Surprisals: 0.69, 1.39, 1.90, 2.30: the second is nearest to it, the first next.
+  // The entropy is 1.28 nats and the surprisals are 0.69, 1.39, 1.90 and 2.30; the second is nearest, then the first.
   const std::vector<float> logits = logits_of({0.5, 0.25, 0.15, 0.1});
   double entropy = 0;
   std::vector<std::pair<double, Token>> distances;
@@ -189,7 +189,7 @@ TEST_F(SamplerTest, TopNSigmaCutsBelowTheLikeliest) {
 
 TEST_F(SamplerTest, XtcLeavesTheLikeliestOut) {
   const std::vector<float> logits = logits_of({0.5, 0.3, 0.15, 0.05});
-  // Of those from 0.1 on only the least likely is left.
+  // Of the tokens with a probability of at least 0.1, only the least likely remains.
   EXPECT_EQ(drawn(model_, {.xtc_probability = 1, .xtc_threshold = 0.1F}, "xtc", logits), (std::set<Token>{2, 3}));
   EXPECT_EQ(drawn(model_, {.xtc_probability = 1, .xtc_threshold = 0.6F}, "xtc", logits).size(), 4U);
   EXPECT_EQ(drawn(model_, {.xtc_probability = 0.5F, .xtc_threshold = 0.1F}, "xtc", logits).size(), 4U);
@@ -203,7 +203,7 @@ TEST_F(SamplerTest, DryPunishesWhatIsRepeated) {
     for (const Token token : before) sampler.accept(token);
     return sampler.sample(logits);
   };
-  // "10 11 12 0" was said: after "10 11 12" the likeliest token, 0, would say it again.
+  // "10 11 12 0" occurred before, so after "10 11 12" the likeliest token, 0, would repeat it.
   const std::vector<Token> said = {10, 11, 12, 0, 13, 10, 11, 12};
   EXPECT_EQ(next(said, {}), 0);
   EXPECT_EQ(next(said, {.dry_multiplier = 5}), 1);
@@ -212,7 +212,7 @@ TEST_F(SamplerTest, DryPunishesWhatIsRepeated) {
 }
 
 TEST_F(SamplerTest, DynamicTemperatureFollowsTheEntropy) {
-  // Where all is open the temperature is highest, where little is it is lowest: the share of the likeliest says which.
+  // The temperature is highest for high entropy and lowest for low entropy; the share of the likeliest token shows it.
   const auto share = [&](const SamplingOptions& options, const std::vector<float>& logits) {
     Sampler sampler(model_, options);
     int n = 0;
@@ -225,7 +225,7 @@ TEST_F(SamplerTest, DynamicTemperatureFollowsTheEntropy) {
   SamplingOptions dynamic = plain;
   dynamic.dynatemp_range = 1;
   EXPECT_NEAR(share(plain, sure), 0.9, 0.03);
-  // Entropy 0.469 of 1 bit: the temperature is 0 + 2 * 0.469.
+  // The entropy is 0.469 of 1 bit, so the temperature is 0 + 2 * 0.469.
   const double t = 2 * 0.469;
   const double expected = std::pow(0.9, 1 / t) / (std::pow(0.9, 1 / t) + std::pow(0.1, 1 / t));
   EXPECT_NEAR(share(dynamic, sure), expected, 0.03);
@@ -233,7 +233,7 @@ TEST_F(SamplerTest, DynamicTemperatureFollowsTheEntropy) {
 
 TEST_F(SamplerTest, MirostatHoldsTheSurprise) {
   std::vector<float> logits(kVocab);
-  // Zipf's law, which Mirostat 1 builds on.
+  // The logits follow Zipf's law, which Mirostat 1 assumes.
   for (int i = 0; i < kVocab; ++i) logits[static_cast<std::size_t>(i)] = -1.1F * std::log(static_cast<float>(i + 1));
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
@@ -269,7 +269,7 @@ TEST_F(SamplerTest, BiasesMoveLogits) {
   expect_refused(options);
 }
 
-// What a grammar or a penalty has made impossible must not spoil sums of probabilities.
+// Tokens that a grammar or a penalty has made impossible must not affect sums of probabilities.
 TEST_F(SamplerTest, ImpossibleTokensSpoilNothing) {
   std::vector<float> logits(kVocab, -1000);
   logits[7] = 1;
@@ -295,7 +295,7 @@ TEST_F(SamplerTest, ImpossibleTokensSpoilNothing) {
 }
 
 TEST_F(SamplerTest, OrderMatters) {
-  // Top-p on the tempered distribution takes more than on the model's own.
+  // Top-p on the tempered distribution keeps more tokens than on the model's own.
   const std::vector<float> logits = logits_of({0.7, 0.2, 0.1});
   const SamplingOptions options{.temperature = 10, .top_p = 0.6F};
   EXPECT_EQ(drawn(model_, options, "top_p;temperature", logits), std::set<Token>{0});

@@ -1,5 +1,5 @@
-// Models in several files: from any of them the model is what it is from one file, and what is not all of one model is
-// refused with a sentence that names the file.
+// Models in several files: loading any part gives the same model as one file, and parts that do not belong to one model
+// are refused with a message that names the file.
 #include "model/split_model.h"
 
 #include <ggml.h>
@@ -119,7 +119,7 @@ TEST_F(SplitModelTest, DamagedPartsAreNamed) {
   for (const std::string& path : paths) {
     const std::string content = read_bytes(path);
     const std::string name = fs::path(path).filename();
-    // Densely through the header, sparsely through the weights, and a last byte.
+    // Cuts the file densely in the header and sparsely in the weights.
     for (std::size_t n = 0; n < content.size(); n += n < 400 ? 23 : content.size() / 37) {
       directory_.write(name, content.substr(0, n));
       expect_error(ErrorCode::kBadFile, "'" + path + "'", [&] { Model::load(paths[0]); });
@@ -145,7 +145,7 @@ TEST_F(SplitModelTest, SwappedAndRenamedPartsAreRefused) {
   refuse(ErrorCode::kBadFile, "part 2 of 3 of a model, and not named as the parts are found by",
          directory_.write("second.gguf", second));
   refuse(ErrorCode::kBadFile, "NAME-00002-of-00003.gguf", directory_.file("second.gguf"));
-  // Another number of parts.
+  // The name has another number of parts than the file.
   directory_.write("big-00002-of-00004.gguf", second);
   refuse(ErrorCode::kBadFile, "part 2 of 3", directory_.file("big-00002-of-00004.gguf"));
   refuse(ErrorCode::kBadFile, "part 2 of 3", directory_.write("big-00000-of-00000.gguf", second));
@@ -159,7 +159,7 @@ TEST_F(SplitModelTest, PartsOfAnotherModelAreRefused) {
     const TemporaryDirectory folder;
     directory_.write(second, read_bytes(write_parts(other.path(), folder.file("other"), split)[1]));
   };
-  // More layers; as many tensors of the same names in other parts; other widths; a file that says of which model it is.
+  // The other models have more layers, the same tensors in other parts, other widths, and another architecture's name.
   replace({.n_layer = 4});
   refuse(ErrorCode::kBadFile, "'" + paths[1] + "' is a part of another model than '" + paths[0] + "': its model has ",
          paths[0]);
@@ -173,7 +173,7 @@ TEST_F(SplitModelTest, PartsOfAnotherModelAreRefused) {
   refuse(ErrorCode::kBadFile, "general.architecture is 'qwen2', that of the other 'llama'", paths[2]);
   directory_.write(second, read_bytes(model_.path()));
   refuse(ErrorCode::kBadFile, "'" + paths[1] + "' is a model of its own, not part 2 of 3", paths[0]);
-  EXPECT_NO_THROW(Model::load(paths[1]));  // whatever its name
+  EXPECT_NO_THROW(Model::load(paths[1]));  // whatever its name is
 }
 
 TEST_F(SplitModelTest, TensorsAreCounted) {
@@ -187,7 +187,7 @@ TEST_F(SplitModelTest, TensorsAreCounted) {
 }
 
 TEST_F(SplitModelTest, DamagedSplitKeysAreRefused) {
-  // libllama would abort on a number of another type.
+  // libllama would abort on a number of a different type.
   const std::pair<const char*, std::function<void(gguf_context*)>> edits[] = {
       {"no u16", [](gguf_context* part) { gguf_set_val_u32(part, "split.no", 1); }},
       {"no u16", [](gguf_context* part) { gguf_set_val_str(part, "split.no", "one"); }},
@@ -218,7 +218,7 @@ TEST_F(SplitModelTest, MergedAndSingleFilesAreWholeModels) {
     const TinyModel file({.edit_metadata = [=](gguf_context* metadata) {
       gguf_set_val_u16(metadata, "split.no", 0);
       gguf_set_val_u16(metadata, "split.count", count);
-      gguf_set_val_i32(metadata, "split.tensors.count", 7);  // as it was before something was added
+      gguf_set_val_i32(metadata, "split.tensors.count", 7);  // the number before tensors were added
     }});
     return directory_.write(name, read_bytes(file.path()));
   };

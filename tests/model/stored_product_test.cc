@@ -1,4 +1,4 @@
-// Products of the file's own weights beside ggml's, both against double precision on the same weights.
+// Products of the file's own weights and ggml's products, both compared with double precision on the same weights.
 #include "model/stored_product.h"
 
 #include <ggml.h>
@@ -68,7 +68,7 @@ std::vector<float> stored(Compute& compute, const std::vector<float>& x, ggml_te
   });
 }
 
-// The mean square of y - W x.
+// Returns the mean square of y - W x.
 double error_of(const std::vector<float>& y, const ggml_tensor* weight, const std::vector<float>& x) {
   double sum = 0;
   std::vector<float> w(kIn);
@@ -104,7 +104,7 @@ TEST(StoredProductTest, IsNotFartherFromTheExactOneThanGgmls) {
   }
 }
 
-// Quantised by every thread, or once for all.
+// Rows are quantised by every thread, or once for all threads.
 TEST(StoredProductTest, IsTheSameBitsForAnyNumberOfRowsAndThreads) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
   const ContextPointer context(ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
@@ -136,7 +136,7 @@ TEST(StoredProductTest, ProductsOfTheSameRowsShareWhatIsQuantised) {
     ggml_tensor* quantised = rows.quantised;
     ggml_tensor* second = stored_product(graph_context, weights[1], input, compute, rows);
     EXPECT_EQ(rows.quantised, quantised);
-    // Other rows are quantised anew.
+    // Different rows are quantised anew.
     ggml_tensor* other = ggml_scale(graph_context, input, 2);
     ggml_tensor* third = stored_product(graph_context, weights[0], other, compute, rows);
     EXPECT_NE(rows.quantised, quantised);

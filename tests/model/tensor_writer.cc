@@ -59,7 +59,7 @@ ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n
     if (type == GGML_TYPE_F32) {
       std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
     } else {
-      // Some types are made only with the importance of each input.
+      // Some types can only be made with the importance of each input.
       const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
       ggml_quantize_chunk(type, values.data(), out, 0, n_drawn, n_in,
                           ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);

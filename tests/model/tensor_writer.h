@@ -1,4 +1,4 @@
-// Adds tensors of random numbers to a model's file that is being made.
+// Adds tensors of random numbers to a model file that is being written.
 #pragma once
 
 #include <ggml.h>
@@ -20,13 +20,13 @@ class TensorWriter {
   TensorWriter(gguf_context* file, const TinyModelOptions& options)
       : file_(file), options_(options), random_(options.seed) {}
 
-  // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
+  // Adds normal values of variance gain^2 / n_in, so that outputs are as large as inputs times the gain.
   void matrix(const std::string& name, int n_in, int n_out, float gain = 1);
-  // One matrix for each expert.
+  // Adds one matrix for each expert.
   void expert_matrices(const std::string& name, int n_in, int n_out);
-  // One for each head.
+  // Adds one matrix for each of n heads.
   void matrices(const std::string& name, int n_in, int n_out, int n);
-  // Of float32, whatever the other weights are.
+  // Adds a matrix of float32, whatever the type of the other weights is.
   void float_matrix(const std::string& name, int n_in, int n_out, float gain);
   void constants(const std::string& name, int n, int n_rows, float mean, float deviation);
   void vector(const std::string& name, int n, float mean, float deviation);
@@ -44,7 +44,7 @@ class TensorWriter {
   gguf_context* file_;
   const TinyModelOptions& options_;
   std::mt19937 random_;
-  std::vector<std::unique_ptr<ggml_context, ContextDeleter>> tensors_;  // each in its own
+  std::vector<std::unique_ptr<ggml_context, ContextDeleter>> tensors_;  // each in a context of its own
 };
 
 }  // namespace winnow::test

@@ -84,7 +84,7 @@ const std::array kArchitectures = {
                      .has_experts = true,
                      .has_sinks = true},
     TinyArchitecture{.name = "deepseek2", .has_experts = true, .has_latent = true, .rope_divisor = 2},
-    // Not one of winnow's: where libllama reads lists of heads and widths, for layers that are llama's.
+    // Not an architecture of winnow: the one for which libllama reads lists of heads and widths, with llama's layers.
     TinyArchitecture{.name = "deci"},
 };
 

@@ -16,7 +16,7 @@ void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyA
   const int q_size = layer.n_head * layer.key_dim;
   const int k_size = layer.n_kv_head * layer.key_dim;
   const int v_size = layer.n_kv_head * layer.value_dim;
-  // Queries and keys a little larger: attention that prefers some entries, as in real models.
+  // Queries and keys are slightly larger, so that attention prefers some entries as in real models.
   if (a.has_fused_qkv) {
     tensors.matrix(blk + "attn_qkv.weight", o.n_embd, q_size + k_size + v_size, 1.3F);
   } else {
@@ -43,7 +43,7 @@ void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyA
   } else if (a.qk_norm != TinyQkNorm::kNone) {
     const bool is_head = a.qk_norm == TinyQkNorm::kHead;
     tensors.vector(q_norm, is_head ? layer.key_dim : q_size, 1.2F, 0.2F);
-    // Where scores are not divided by the root of a head's size, the weights are.
+    // If scores are not divided by the root of a head's size, the weights are.
     const float scale = a.has_sliding_sizes ? std::sqrt(static_cast<float>(layer.key_dim)) : 1;
     tensors.vector(k_norm, is_head ? layer.key_dim : k_size, 1.2F / scale, 0.2F / scale);
   }

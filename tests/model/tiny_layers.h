@@ -1,4 +1,4 @@
-// What the layers of a tiny model's file hold: its tensors, and the sizes that metadata and tensors must agree on.
+// The layers of a tiny model's file: their tensors, and the sizes that metadata and tensors must agree on.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace winnow::test {
 
-// Heads of 32 numbers: 2 of keys, 4 of values.
+// Heads have 32 numbers; there are 2 for keys and 4 for values.
 constexpr int kDeltaDim = 32, kDeltaKeyHeads = 2, kDeltaValueHeads = 4, kDeltaTaps = 4;
 
-// Mamba-2 is twice as wide as the model (libllama takes nothing else); small models have heads and groups in odd
-// numbers.
+// Mamba-2 is twice as wide as the model (libllama accepts nothing else); small models have odd numbers of heads and
+// groups.
 struct MambaSizes {
   explicit MambaSizes(int n_embd)
       : n_values(2 * n_embd),

@@ -36,7 +36,7 @@ class Metadata {
   void integer(const std::string& key, int value) {
     gguf_set_val_u32(file_, (prefix_ + key).c_str(), static_cast<std::uint32_t>(value));
   }
-  // One number, or a list where layers differ.
+  // Writes one number, or a list if layers differ.
   void integers(const std::string& key, const std::vector<std::int32_t>& values) {
     if (std::equal(values.begin() + 1, values.end(), values.begin())) return integer(key, values.front());
     gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_INT32, values.data(), values.size());
@@ -58,7 +58,7 @@ class Metadata {
   std::string prefix_;
 };
 
-// Bytes as SentencePiece's byte tokens, then single characters and a few words: every text can be written.
+// Adds bytes as SentencePiece's byte tokens, then single characters and a few words, so that every text can be written.
 void add_tokenizer(gguf_context* file, int n_vocab, const std::vector<std::string>& control_tokens) {
   enum Type : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};

@@ -1,5 +1,5 @@
-// Complete models of random weights in temporary GGUF files, small enough to run in milliseconds: what the tests of the
-// model and engine layers run on.
+// Complete models of random weights in temporary GGUF files, small enough to run in milliseconds, for the tests of the
+// model and engine layers.
 #pragma once
 
 #include <gguf.h>
@@ -17,7 +17,7 @@
 
 namespace winnow::test {
 
-// A directory that goes with the object.
+// A temporary directory that is deleted with the object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -46,7 +46,7 @@ struct TinyLayer {
   bool is_key_value = false;  // values are the keys before their norm and RoPE
 };
 
-// What <|im_start|> models have.
+// The chat template of models with <|im_start|>.
 inline constexpr const char* kChatmlTemplate =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
@@ -61,47 +61,47 @@ struct TinyModelOptions {
   int n_ff = 96;
   int n_vocab = 300;
   int n_ctx = 2048;
-  bool is_output_tied = false;      // gemma: always
-  bool has_all_biases = false;      // Q, K, V (llama's are optional) and the output projection's
+  bool is_output_tied = false;      // always for gemma
+  bool has_all_biases = false;      // biases of Q, K, V (optional for llama) and of the output projection
   bool has_own_head_norms = false;  // stablelm's 12B: norms of queries and keys, none before the feed-forward
   int sliding_window = 0;
-  std::vector<TinyLayer> layers = {};  // instead of n_layer and the sizes above; sliding_window for those that slide
+  std::vector<TinyLayer> layers = {};  // replaces n_layer and the sizes above; sliding_window is for those that slide
   float soft_cap = 0;
   bool has_sinks = false;
   int n_expert = 0;  // of width n_ff; only for architectures that can have experts
   int n_expert_used = 0;
   bool has_fused_experts = false;       // gate and up of an expert in one matrix
-  int expert_n_ff = 0;                  // where it is not n_ff
+  int expert_n_ff = 0;                  // width of the experts if it is not n_ff
   int n_dense_lead = 0;                 // layers before those with experts
-  int expert_gating = 0;                // 2: sigmoid, and a bias for the choice
-  int latent_rank = 0, query_rank = 0;  // 0: queries are made of the hidden state
-  bool has_joined_latent = false;       // keys' and values' outputs in one tensor, as older files have them
-  int shared_n_ff = 0;                  // of an expert that every token takes
-  int per_layer_embedding_dim = 0;      // numbers that a token brings to every layer
-  int n_shared_layers = 0;              // the last ones: they attend to what earlier ones have stored
-  std::vector<std::pair<std::string, float>> constants = {};  // metadata without the architecture's name
+  int expert_gating = 0;                // 2: sigmoid with a bias for the choice
+  int latent_rank = 0, query_rank = 0;  // 0: queries are computed from the hidden state
+  bool has_joined_latent = false;       // outputs of keys and values in one tensor, as in older files
+  int shared_n_ff = 0;                  // width of an expert that every token uses
+  int per_layer_embedding_dim = 0;      // numbers that each token adds in every layer
+  int n_shared_layers = 0;              // the last layers, which attend to entries stored by earlier ones
+  std::vector<std::pair<std::string, float>> constants = {};  // metadata keys without the architecture's name
   std::string rope_scaling = {};                              // "", "linear", "yarn", "longrope"
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
   int weight_type = 0;          // ggml_type of the matrices
-  int n_drawn_rows = 0;         // of a matrix; the others repeat them, which makes large models quickly; 0: all
-  int expert_weight_type = -1;  // of the experts' matrices; -1: as the others
-  std::function<int(const std::string&)> type_of = {};    // ggml_type of the matrix of that name, instead
-  std::function<float(const std::string&)> gain_of = {};  // of the outputs of the matrix of that name, times its own
+  int n_drawn_rows = 0;         // random rows of a matrix, repeated for the others to make large models quickly; 0: all
+  int expert_weight_type = -1;  // ggml_type of the experts' matrices; -1: weight_type
+  std::function<int(const std::string&)> type_of = {};    // overrides the ggml_type of the matrix with that name
+  std::function<float(const std::string&)> gain_of = {};  // additional gain of the outputs of the matrix with that name
   bool has_tokenizer = true;
   std::vector<std::string> control_tokens = {};  // the last ones of the vocabulary
   std::string chat_template = {};
   std::uint32_t seed = 1;
   std::vector<std::string> left_out = {};                 // tensors that are not written
   std::vector<std::pair<std::string, int>> extra = {};    // tensors [n] of f32 that no architecture has
-  std::function<void(gguf_context*)> edit_metadata = {};  // last
+  std::function<void(gguf_context*)> edit_metadata = {};  // called last
 };
 
 // Writes the file. Throws std::runtime_error.
 void write_tiny_model(const TinyModelOptions& options, const std::string& path);
 
-// The file with its directory.
+// A tiny model's file in a temporary directory.
 class TinyModel {
  public:
   explicit TinyModel(const TinyModelOptions& options = {}) : path_(directory_.file("tiny.gguf")) {
@@ -114,26 +114,26 @@ class TinyModel {
   std::string path_;
 };
 
-// n tokens of the vocabulary, with some repetition, as text has.
+// Returns n tokens of the vocabulary, with some repetition as in text.
 std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed);
 
-// libllama rounds activations to 8 or 16 bits for products with weights of that many: kF32 hands it the same weights as
-// f32 instead, and so its exact result for this file.
+// libllama rounds activations to 8 or 16 bits for products with weights of as many bits. With kF32 it gets the same
+// weights as f32, so that its result for this file is exact.
 enum class OracleWeights { kAsInFile, kF32 };
 
-// The same model with every tensor as f32: one that both engines compute without rounding anything to fewer bits.
+// Writes the same model with every tensor as f32, which both engines compute without rounding to fewer bits.
 void write_f32_copy(const std::string& path, const std::string& copy_path);
 
-// llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache). Throws
+// Runs llama_decode of libllama on the same file, with all tokens in one batch (plain attention, f32 KV cache). Throws
 // std::runtime_error.
 class LibllamaOracle {
  public:
   explicit LibllamaOracle(const std::string& path, OracleWeights weights = OracleWeights::kAsInFile);
   ~LibllamaOracle();
 
-  // [n_tokens - first][n_vocab], after the token at `first` and every one behind it.
+  // Returns [n_tokens - first][n_vocab] logits after the token at `first` and every later one.
   std::vector<std::vector<float>> logits(std::span<const Token> tokens, std::size_t first = 0) const;
-  // [n_embd] of up to 512 tokens, not normalised.
+  // Returns the embedding [n_embd] of up to 512 tokens, not normalised.
   std::vector<float> embedding(std::span<const Token> tokens, Pooling pooling) const;
 
  private:
@@ -141,11 +141,11 @@ class LibllamaOracle {
   std::unique_ptr<Impl> impl_;
 };
 
-// Of one prompt: LibllamaOracle::logits.
+// Returns LibllamaOracle::logits of one prompt.
 std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
                                                 OracleWeights weights = OracleWeights::kAsInFile);
 
-// KL divergence of softmax(b) from softmax(a), in nats.
+// Returns the KL divergence of softmax(b) from softmax(a), in nats.
 double kl_divergence(std::span<const float> a, std::span<const float> b);
 double max_difference(std::span<const float> a, std::span<const float> b);
 Token argmax(std::span<const float> logits);

@@ -48,7 +48,7 @@ TEST_F(TokenizerTest, TextComesBack) {
   }
 }
 
-// In one piece: minutes, by libllama's search for special tokens.
+// Searching the text in one piece for special tokens takes libllama minutes.
 TEST_F(TokenizerTest, ManySpecialTokensAreFoundInTime) {
   std::string text;
   for (int i = 0; i < 400'000; ++i) text += "</s>";
@@ -58,7 +58,7 @@ TEST_F(TokenizerTest, ManySpecialTokensAreFoundInTime) {
   EXPECT_EQ(tokens.back(), 2);
 }
 
-// Pieces have the tokens that the text has in one.
+// The tokens of the pieces together are those of the whole text.
 TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
   const Tokenizer tokenizer(file_.path());
   std::vector<std::string> all = {"<unk>", "<s>", "</s>"};
@@ -86,7 +86,7 @@ TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
   EXPECT_GT(n_pieces, 600U);
 }
 
-// A chat's beginning has the tokens at every turn that it had at the first, and that another tokenizer gives it.
+// The beginning of a chat has the same tokens at every turn as at the first, and as with a new tokenizer.
 TEST_F(TokenizerTest, LongBeginningsComeAgain) {
   const Tokenizer tokenizer(file_.path());
   std::mt19937 random(1);
@@ -113,7 +113,7 @@ TEST(PieceMemoTest, KeepsWhatWasAskedForLastWithinItsBytes) {
   EXPECT_EQ(memo.find(text('b'), false), std::nullopt);
   EXPECT_EQ(memo.find(text('b').substr(1), true), std::nullopt);
   memo.add(text('d'), false, {1, 2});
-  EXPECT_EQ(memo.find(text('c'), true), std::nullopt);  // longest ago
+  EXPECT_EQ(memo.find(text('c'), true), std::nullopt);  // least recently used
   EXPECT_EQ(memo.find(text('d'), false), (std::vector<Token>{1, 2}));
   EXPECT_TRUE(memo.find(text('a'), true).has_value());
   memo.add(std::string(5000, 'e'), true, {});
@@ -127,9 +127,9 @@ TEST(SpecialTokens, OnlyThoseAreCertainThatNothingDisturbs) {
   const auto certain = [](const Texts& all) { return certain_specials(all, all); };
   EXPECT_EQ(certain({"<a>", "<ab>"}), (Texts{"<a>", "<ab>"}));
   EXPECT_EQ(certain({"aba"}), Texts{});                // overlaps itself
-  EXPECT_EQ(certain({"<a>", "b<a>"}), Texts{"b<a>"});  // is further inside another
+  EXPECT_EQ(certain({"<a>", "b<a>"}), Texts{"b<a>"});  // occurs inside another
   EXPECT_EQ(certain({"<a>", "<a>b"}), (Texts{"<a>", "<a>b"}));
-  EXPECT_EQ(certain({"<a>", ">x<"}), Texts{});  // may begin in it
+  EXPECT_EQ(certain({"<a>", ">x<"}), Texts{});  // may begin within it
   EXPECT_EQ(certain({" <a>", "", "\n"}), Texts{});
   EXPECT_EQ(certain_specials({"<a>", "<b>"}, {"<b>"}), Texts{"<b>"});
   const std::string text = "xx<a><a> <a>yy<a>";

@@ -1,5 +1,5 @@
-// Long texts in windows, for every name of a way to cut words that libllama knows, beside libllama's tokens of the text
-// in one piece, which take a thread with a large stack.
+// Long texts in windows, for every pre-tokenizer name that libllama knows, compared with libllama's tokens of the text
+// in one piece, which need a thread with a large stack.
 #include "text/word_breaks.h"
 
 #include <gtest/gtest.h>
@@ -60,10 +60,10 @@ TEST_P(WordBreaksTest, WindowsHaveTheTokensOfTheWhole) {
       {"<sentinel:1", "2", "the "},
   };
   for (const Parts& parts : kinds) {
-    // Its blocks of 512 in white space of several kinds are counted from a window's begin.
+    // jais-2's blocks of 512 in white space of several kinds are counted from the beginning of a window.
     if (std::string(GetParam()) == "jais-2" && parts == Parts{" ", "\t"}) continue;
     for (const char* before : {"", " ", "the hat"}) {
-      // libllama's time grows with the square of such a number's length.
+      // libllama's time is quadratic in the length of such a number.
       if (std::string(GetParam()) == "superbpe" && parts[0] >= "0" && parts[0] <= "9" && *before != 0) continue;
       const std::string text = before + text_of(random, parts, 8400 + random() % 2000) + (random() % 2 ? " then" : "");
       const std::vector<Token> tokens = tokenizer_.tokenize(text, false, false);
@@ -78,8 +78,8 @@ TEST_P(WordBreaksTest, WindowsHaveTheTokensOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WordBreaksTest, testing::ValuesIn(kinds_of_words().begin(), kinds_of_words().end()));
 
-// 26,250 of one kind ended the process.
-// Four times the text takes four times the work of this thread and a little more, and not sixteen times.
+// A word of 26,250 equal characters once ended the process. Four times the text takes little more than four times the
+// thread's time, not sixteen times.
 TEST(LongWordTest, OneCharacterManyTimesIsReadInProportion) {
   const auto thread_seconds = [] {
     timespec time{};

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""python/tests/test_ray.py in an environment that has Ray: a cluster of three nodes on this machine.
+"""Runs python/tests/test_ray.py in an environment with Ray: a cluster of three nodes on this machine.
 
 usage: heavy_ray_test.py WINNOW VENV, or `make test-heavy`; PYTHONPATH has the package
 
-No part of `make test`: Ray's wheels are hundreds of megabytes, and a cluster takes its seconds to start.
+It is not part of `make test`, since Ray's wheels are hundreds of megabytes and a cluster takes seconds to start.
 """
 import pathlib
 import sys

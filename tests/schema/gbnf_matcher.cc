@@ -10,7 +10,7 @@
 namespace winnow::test {
 namespace {
 
-using Ends = std::set<std::size_t>;  // where a match may end
+using Ends = std::set<std::size_t>;  // positions where a match may end
 
 struct Node {
   virtual ~Node() = default;
@@ -26,7 +26,7 @@ struct Literal : Node {
   }
 };
 
-// Bytes; a negated class takes a whole UTF-8 character.
+// A class of bytes; a negated class matches a whole UTF-8 character.
 struct Class : Node {
   std::vector<std::pair<unsigned char, unsigned char>> ranges;
   bool is_negated = false;
@@ -45,7 +45,8 @@ struct Class : Node {
 struct Reference : Node {
   std::string name;
   const Rules* rules = nullptr;
-  // A rule that is another rule's name is followed in a loop: a chain of thousands does not deepen the stack.
+  // A rule that is only another rule's name is followed in a loop, so that a chain of thousands does not deepen the
+  // stack.
   Ends match(const std::string& text, std::size_t at) const override {
     const Node* node = rules->at(name).get();
     while (const auto* next = dynamic_cast<const Reference*>(node)) node = rules->at(next->name).get();
@@ -129,7 +130,7 @@ class Parser {
     }
     return static_cast<unsigned char>(c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c);
   }
-  // A list of one is that one.
+  // Returns the only node of a list with one node, else the list.
   static NodePointer only(const std::vector<NodePointer>& nodes, const NodePointer& list) {
     return nodes.size() == 1 ? nodes.front() : list;
   }

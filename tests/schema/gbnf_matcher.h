@@ -1,4 +1,4 @@
-// Whether a text follows a GBNF grammar: a small backtracking matcher, independent of libllama's.
+// A small backtracking matcher of texts against GBNF grammars, independent of libllama's.
 #pragma once
 
 #include <string>

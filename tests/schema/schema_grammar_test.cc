@@ -1,4 +1,5 @@
-// JSON Schema to GBNF: what the grammars accept, by a matcher of the tests' own, and that libllama takes them.
+// JSON Schema to GBNF: the texts that the grammars accept, by a matcher of the tests' own, and that libllama accepts
+// them.
 #include "schema/schema_grammar.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 class SchemaGrammarTest : public testing::Test {
  protected:
-  // The grammar of a schema; libllama has to take it.
+  // Returns the grammar of a schema and checks that libllama accepts it.
   static std::string grammar_of(const std::string& schema) {
     static const test::TinyModel file;
     static const std::shared_ptr<const Model> model = Model::load(file.path());
@@ -30,7 +31,7 @@ class SchemaGrammarTest : public testing::Test {
     EXPECT_NO_THROW(Sampler(model, {.temperature = 0, .grammar = grammar})) << grammar;
     return grammar;
   }
-  // As `check`, by the matcher that answers are held to: the tests' own knows classes of bytes only.
+  // Like `check`, with the matcher that constrains answers; the tests' own matcher supports only classes of bytes.
   static void check_followed(const std::string& schema, const std::vector<std::string>& good,
                              const std::vector<std::string>& bad) {
     const std::string grammar = grammar_of(schema);
@@ -138,7 +139,7 @@ TEST_F(SchemaGrammarTest, JsonObjects) {
   EXPECT_FALSE(test::gbnf_matches(grammar, "[1]"));
 }
 
-// Each of them took seconds and gigabytes, or more stack than there is.
+// Each of these schemas once took seconds and gigabytes, or more than the whole stack.
 TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   std::string nested = R"({"type":"null"})";
   for (int i = 0; i < 28; ++i) nested = R"({"type":["array","array"],"items":)" + nested + "}";
@@ -159,7 +160,7 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   std::string properties;
   for (int i = 0; i < 2100; ++i) properties += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + R"(":{"type":"null"})";
   EXPECT_NE(refusal(R"({"properties":{)" + properties + "}}").find("more than 2000 properties"), std::string::npos);
-  // What refers to itself without end, and what becomes larger the more of it is joined.
+  // These schemas refer to themselves without end, or double with every level that is joined.
   EXPECT_NE(
       refusal(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})").find("itself"),
       std::string::npos);
@@ -176,7 +177,7 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
     options +=
         std::string(i > 0 ? "," : "") + R"({"anyOf":[{"minLength":)" + std::to_string(i) + R"(},{"maxLength":9}]})";
   }
-  // Long lists against each other.
+  // Long lists are intersected with each other.
   std::string many, names;
   for (int i = 0; i < 40'000; ++i) many += (i > 0 ? ",\"v" : "\"v") + std::to_string(i) + "\"";
   for (int i = 0; i < 40'000; ++i) names += std::string(i > 0 ? "," : "") + R"({"const":)" + std::to_string(i) + "}";
@@ -188,7 +189,7 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   EXPECT_NE(refusal(R"({"allOf":[)" + options + "]}").find("too many parts"), std::string::npos);
 }
 
-// Numbers from -130 to 130, in steps of a quarter around the bounds, against the bounds themselves.
+// Compares numbers from -130 to 130, in steps of a quarter around the bounds, with the bounds themselves.
 TEST_F(SchemaGrammarTest, NumbersBetweenBounds) {
   const std::vector<double> bounds = {-120.25, -100, -99, -10, -1, -0.5, 0, 0.25, 1, 7, 9, 10, 19.75, 99, 100, 127};
   const auto text_of = [](double value) { return OrderedJson(value).dump(); };
@@ -253,7 +254,8 @@ TEST_F(SchemaGrammarTest, NumbersWithOneBound) {
                              R"({"type":"integer","minimum":1e17})"}) {
     refusal(schema);
   }
-  // zod's safe integers, 64 bits, more than one bound of a kind, finer ones than are written.
+  // zod's safe integers, 64-bit integers, several bounds of a kind, and bounds with more digits than numbers are
+  // written with.
   check(R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991})",
         {"9007199254740991", "-9007199254740991", "0"}, {"9007199254740992", "9999999999999999"});
   check(R"({"type":"integer","exclusiveMinimum":0,"maximum":9223372036854775807})", {"1", "9999999999999999"}, {"0"});
@@ -336,7 +338,7 @@ TEST_F(SchemaGrammarTest, Formats) {
   refusal(R"({"type":"string","format":7})");
 }
 
-// Against the grammar matcher that answers are held against: the tests' own takes classes of bytes only.
+// Uses the grammar matcher that constrains answers, because the tests' own matcher supports only classes of bytes.
 TEST_F(SchemaGrammarTest, Patterns) {
   const auto matches = [](const std::string& pattern, const std::string& text) {
     const OrderedJson schema = {{"type", "string"}, {"pattern", pattern}};
@@ -362,7 +364,7 @@ TEST_F(SchemaGrammarTest, Patterns) {
   check_pattern("^\\x41[\\]]\\/$", {"A]/"}, {"A"});
   check_pattern("", {"", "anything"}, {});
   check_pattern("^()$", {""}, {"a"});
-  // Anchors within, look-ahead, word boundaries, Unicode's classes.
+  // Anchors within patterns, look-ahead, word boundaries, Unicode classes.
   check_pattern("(^a|b)c$", {"ac", "xbc"}, {"xac", "a"});
   check_pattern("^(?=.*[A-Z])(?=.*\\d)[A-Za-z\\d]{4,}$", {"Abc1", "1abC"}, {"abc1", "ABCD", "A1b", "Ab_1"});
   check_pattern("^(?!.*--)(?!-)[a-z-]+$", {"a-b", "abc-"}, {"a--b", "-a", ""});
@@ -378,7 +380,7 @@ TEST_F(SchemaGrammarTest, Patterns) {
   check_pattern("^a{2,$", {"a{2,"}, {"aa"});
   check_pattern("^[a-\\d]+$", {"a-1"}, {"b"});
   check_pattern("^(a?){3000}$", {"aaa", ""}, {"b"});
-  // As zod, TypeBox and pydantic write them.
+  // Patterns of zod, TypeBox and pydantic.
   check_pattern(
       "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$",
       {"a@b.cd", "first.last@mail.example.org"}, {".a@b.cd", "a..b@c.de", "a@b"});
@@ -392,7 +394,7 @@ TEST_F(SchemaGrammarTest, Patterns) {
     const std::string text = refusal(OrderedJson{{"type", "string"}, {"pattern", bad}}.dump());
     EXPECT_NE(text.find("'pattern'"), std::string::npos) << bad << ": " << text;
   }
-  // What nothing matches, and what would take too much.
+  // Patterns that no text matches, and those that would take too much work.
   for (const char* bad : {"(?=a)b", "a^b", "a$b", "^(?!a)a$"}) {
     const std::string text = refusal(OrderedJson{{"type", "string"}, {"pattern", bad}}.dump());
     EXPECT_NE(text.find("nothing matches"), std::string::npos) << bad << ": " << text;
@@ -406,7 +408,7 @@ TEST_F(SchemaGrammarTest, Patterns) {
   refusal(R"({"type":"string","pattern":7})");
 }
 
-// Each takes a tenth of a second by itself: what all may take is bounded.
+// Each pattern takes a tenth of a second, and their total is bounded.
 TEST_F(SchemaGrammarTest, ManyLargePatternsAreRefusedInTime) {
   std::string properties;
   for (int i = 0; i < 1000; ++i) {
@@ -533,7 +535,7 @@ TEST_F(SchemaGrammarTest, NamesOfObjects) {
   check(R"({"type":"object","unevaluatedProperties":false})", {"{}"}, {R"({"a":1})"});
 }
 
-// What schema makers write, with values that follow it and values that do not (tests/data/schemas).
+// Schemas of well-known generators, with values that follow them and values that do not (tests/data/schemas).
 TEST_F(SchemaGrammarTest, SchemasOfMakers) {
   int n_files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(WINNOW_SCHEMAS)) {
@@ -558,11 +560,11 @@ TEST_F(SchemaGrammarTest, SchemasOfPydantic) {
          R"({"age":1,"born":"1990-01-31","rate":1.5})"});
 }
 
-// Of several exactly one, which is more than any of them.
+// Exactly one of several schemas must match, which is stricter than any of them.
 TEST_F(SchemaGrammarTest, ExactlyOne) {
   check(R"({"oneOf":[{"type":"integer"},{"type":"string","maxLength":1},{"type":"null"}]})", {"1", "\"a\"", "null"},
         {"true", "\"ab\""});
-  // By a property that is constant, as unions of pydantic's and zod's have it, required or with a default.
+  // Options differ in a constant property, required or with a default, as in unions of pydantic and zod.
   const std::string pets = R"({"$defs":{"Cat":{"type":"object","properties":{"pet":{"const":"cat"},"n":{"type":"null"}},
       "required":["pet"]},"Dog":{"type":"object","properties":{"pet":{"enum":["dog","wolf"]},"n":{"type":"null"}}}},
       "discriminator":{"propertyName":"pet"},"oneOf":[{"$ref":"#/$defs/Cat"},{"$ref":"#/$defs/Dog"}]})";
@@ -571,7 +573,7 @@ TEST_F(SchemaGrammarTest, ExactlyOne) {
             {"type":"object","properties":{"k":{"const":"m"},"of":{"$ref":"#/$defs/e"}},"required":["of"]}]}},
             "$ref":"#/$defs/e"})",
         {R"({"k":"n"})", R"({"k":"m","of":{"k":"m","of":{"k":"n"}}})"}, {R"({"of":{"k":"n"}})", R"({"k":"m"})"});
-  // By a property that only one of them needs.
+  // Options differ in a property that only one of them requires.
   const std::string either = R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},
       "c":{"type":"null"}},"oneOf":[{"required":["a"]},{"required":["b"]}]})";
   check(either, {R"({"a":null})", R"({"b":null,"c":null})"}, {R"({"a":null,"b":null})", "{}", R"({"c":null})"});
@@ -581,7 +583,7 @@ TEST_F(SchemaGrammarTest, ExactlyOne) {
   check(R"({"oneOf":[{"type":"object","properties":{"a":{"type":"null"}},"required":["a"]},
             {"type":"object","properties":{"b":{"type":"null"}},"additionalProperties":false}]})",
         {R"({"a":null})", R"({"b":null})", "{}"}, {R"({"a":null,"b":null})"});
-  // By values, bounds, patterns and formats.
+  // Options differ in values, bounds, patterns and formats.
   check(R"({"oneOf":[{"type":"integer","maximum":0},{"type":"integer","minimum":1}]})", {"0", "1"}, {"0.5"});
   check(R"({"oneOf":[{"type":"string","pattern":"^a"},{"type":"string","pattern":"^b"},{"enum":["c",1]}]})",
         {"\"ax\"", "\"bx\"", "\"c\"", "1"}, {"\"x\"", "2"});
@@ -606,7 +608,7 @@ TEST_F(SchemaGrammarTest, ExactlyOne) {
   }
 }
 
-// Those that nothing in the same schema speaks of; what stands around it does not count.
+// Unevaluated properties are those that nothing in the same schema mentions; surrounding schemas do not count.
 TEST_F(SchemaGrammarTest, UnevaluatedProperties) {
   check(R"({"allOf":[{"properties":{"a":{"type":"null"}}}],"properties":{"b":{"type":"null"}},
             "unevaluatedProperties":false})",
@@ -631,7 +633,8 @@ TEST_F(SchemaGrammarTest, UnevaluatedProperties) {
   refusal(R"({"allOf":[{"properties":{"a":{}},"unevaluatedProperties":false}],"required":["b"]})");
 }
 
-// A promise is refused by the keyword that cannot be kept; advice does without it, and says so.
+// As a promise, a schema is refused with the name of the unsupported keyword; as advice, the keyword is dropped with a
+// warning.
 TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
   const std::vector<std::pair<std::string, std::string>> unsupported = {
       {R"({"type":"object","properties":{"d":{"if":{"type":"null"},"then":{"const":1}}}})", "'if'"},
@@ -656,7 +659,7 @@ TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
     EXPECT_NE(advice.warnings()[0].find(name), std::string::npos) << advice.warnings()[0];
   }
   EXPECT_NE(refusal(unsupported[0].first).find("schema.d"), std::string::npos);
-  // What is passed over, as JSON Schema says, is told.
+  // Keywords that are ignored, as JSON Schema specifies, are reported as warnings.
   std::vector<std::string> warnings;
   schema_grammar(OrderedJson::parse(R"({"type":"string","requird":[],"format":"dat","x-y":1})"), &warnings);
   ASSERT_EQ(warnings.size(), 2U);
@@ -672,7 +675,7 @@ TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
   }
 }
 
-// From a text, whose bounds are checked before it is a schema.
+// json_schema_grammar checks the bounds of a text before it becomes a schema.
 TEST_F(SchemaGrammarTest, TextsAreBounded) {
   const auto refusal_of = [](const std::string& text) -> std::string {
     try {

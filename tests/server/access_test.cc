@@ -1,4 +1,4 @@
-// Who may ask, and what hostile requests come to.
+// Access control, and the responses to hostile requests.
 #include "server/access.h"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
       EXPECT_FALSE(preflight->has_header(header)) << path;
     }
   }
-  // What a form of another site can send without asking: a browser says whose page it is.
+  // A form of another site can send these without a preflight, but the browser names the page's origin.
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"}) {
     const httplib::Headers site = {{"Origin", "https://evil.example"}};
     EXPECT_EQ(client().Post("/v1/completions", site, completion(2), type)->status, 403) << type;
@@ -141,7 +141,7 @@ TEST_F(AccessTest, BodiesAreJsonWhateverTheirTypeSays) {
   }
 }
 
-// Of a pair of requests on one connection the second is answered, or the first answer says that it will not be.
+// The second of two requests on a connection is answered unless the first response announces that it will not be.
 TEST_F(AccessTest, AConnectionIsNotClosedThatWasAnnouncedAsKept) {
   start([](ServiceOptions& options) { options.limits.body_bytes = 10'000; });
   const std::string next = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -209,7 +209,7 @@ TEST_F(AccessTest, NamesThatAreAllowedAreNot) {
                            ".local", "nas.local.evil.example", "nas.localx", "evillocal", "boxx"}) {
     EXPECT_EQ(client().Get("/v1/models", {{"Host", host}})->status, 403) << host;
   }
-  // Pages of other sites stay outside, whatever name they use.
+  // Pages of other sites are refused, whatever host name they use.
   EXPECT_EQ(client().Get("/v1/models", {{"Host", "nas.local"}, {"Origin", "https://evil.example"}})->status, 403);
 }
 
@@ -255,7 +255,7 @@ TEST_F(AccessTest, EverySiteMayAskWhereThatIsWanted) {
             200);
 }
 
-// What the clients of OpenAI and Anthropic send from a browser, and apps with pages of their own.
+// Requests of the OpenAI and Anthropic clients in a browser, and of apps with pages of their own.
 TEST_F(AccessTest, SdksInAPageMayAsk) {
   start([](ServiceOptions& options) {
     options.access.allowed_origin = "https://good.example, app://*,tauri://localhost,http://localhost:*";
@@ -308,7 +308,7 @@ TEST_F(AccessTest, LargeBodiesAreRefused) {
     EXPECT_EQ(status_of(raw(head + "Content-Length: " + std::to_string(n) + "\r\n\r\n" + std::string(n, ' '))),
               "HTTP/1.1 413 Payload Too Large");
   }
-  // Announced, never sent: the answer does not wait for it.
+  // The announced body is never sent, and the response does not wait for it.
   EXPECT_EQ(status_of(raw(head + "Content-Length: 99999999999\r\n\r\n" + std::string(30000, ' '))),
             "HTTP/1.1 413 Payload Too Large");
   std::string chunks = head + "Transfer-Encoding: chunked\r\n\r\n";

@@ -11,7 +11,7 @@ namespace {
 class AnthropicHttpTest : public QwenHttpTest {
  protected:
   Json ask(const Json& body, const std::string& path = "/v1/messages") { return answer_to(path, body); }
-  // The events of a stream: each is named as its type.
+  // Returns the events of a stream and checks that each is named after its type.
   std::vector<Json> events(Json body) {
     body["stream"] = true;
     const auto answer = post("/v1/messages", body.dump());
@@ -128,7 +128,7 @@ TEST_F(AnthropicHttpTest, Thoughts) {
   EXPECT_EQ(thoughts, "why\n");
   EXPECT_TRUE(has_signature);
   EXPECT_EQ(n_blocks, 2);
-  // They come back with the conversation.
+  // The content blocks are sent back with the conversation.
   body["messages"].push_back({{"role", "assistant"}, {"content", content}});
   body["messages"].push_back({{"role", "user"}, {"content", "b"}});
   ask(body);
@@ -166,7 +166,7 @@ TEST_F(AnthropicHttpTest, CallAnswerCall) {
     }
   }
   EXPECT_TRUE(Json::parse(input).contains("city"));
-  // In the order of the schema.
+  // The arguments are in the order of the schema.
   EXPECT_LT(input.find("zone"), input.find("city"));
 }
 
@@ -218,7 +218,7 @@ TEST_F(AnthropicHttpTest, ErrorsInItsShape) {
 
 TEST_F(AnthropicHttpTest, StreamsThatWaitSaySo) {
   start([](ServiceOptions& options) { options.ping_s = 0.01; }, {.n_parallel = 1});
-  // These keep the last one waiting.
+  // These requests keep the last one waiting.
   std::vector<std::thread> others;
   for (int i = 0; i < 4; ++i) others.emplace_back([this] { post("/v1/completions", completion(1500)); });
   wait_until([this] { return batch_->statistics().requests == 4; });
@@ -229,7 +229,7 @@ TEST_F(AnthropicHttpTest, StreamsThatWaitSaySo) {
   EXPECT_NE(answer->body.find("event: ping\ndata: {\"type\":\"ping\"}"), std::string::npos) << answer->body;
 }
 
-// A conversation that an agent has had goes on, whatever its tools have answered.
+// An agent's conversation can continue whatever its tools have answered.
 TEST_F(AnthropicHttpTest, WhatToolsAnswerIsLeftOutWhereItIsNoText) {
   const RequestBody body = translate_messages(Json::parse(R"({"messages":[{"role":"user","content":"a"},
       {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}},

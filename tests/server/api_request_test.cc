@@ -1,4 +1,4 @@
-// A request's JSON: what is understood, what is refused, and how prompts are divided.
+// A request's JSON: the fields that are understood or refused, and the division of prompts.
 #include "server/api_request.h"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST_F(ApiRequestTest, SamplersArriveWhereTheyBelong) {
   EXPECT_FLOAT_EQ(mirostat.mirostat_eta, 0.2F);
   EXPECT_TRUE(std::isinf(mirostat.logit_bias[0].bias));
   EXPECT_GE(mirostat.logit_bias.size(), 2U);
-  // A server's own settings do not make a request wrong.
+  // A server's default settings do not make a request invalid.
   defaults_.sampling.typical_p = 0.5F;
   EXPECT_EQ(chat(R"("samplers":["top_k"])").batch.sampling.samplers.size(), 1U);
   EXPECT_EQ(chat(R"("temperature":0,"typical_p":0.5)").batch.sampling.temperature, 0);
@@ -125,7 +125,7 @@ TEST_F(ApiRequestTest, SamplersAreNamesOrLetters) {
   const ApiRequest letters = chat(R"("samplers":"ekt","top_p":0.5,"min_keep":3)");
   EXPECT_EQ(letters.batch.sampling.samplers, (Names{"penalties", "top_k", "temperature"}));
   EXPECT_EQ(letters.batch.sampling.min_keep, 3);
-  ASSERT_EQ(letters.warnings.size(), 1U);  // of top_p
+  ASSERT_EQ(letters.warnings.size(), 1U);  // for top_p
   EXPECT_EQ(chat(R"("samplers":"edskypmxt")").batch.sampling.samplers, SamplingOptions::default_samplers());
   EXPECT_EQ(chat(R"("samplers":"edskypmxti")").batch.sampling.samplers, SamplingOptions::sampler_names());
   const ApiRequest other = chat(R"("samplers":["top_k","adaptive_p","temperature"])");
@@ -160,7 +160,7 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("tools":[{"type":"function","function":{"name":"a b"}}])", "tools[0].function.name"},
            {R"("tools":[{"function":{"name":"f","parameters":7}}])", "tools[0].function.parameters"},
            {R"("tools":[{"function":{"name":"f"}}],"grammar":"root ::= \"a\"")", "tools"},
-           {R"("tools":[{"function":{"name":"f"}}])", "library"},  // this template has none
+           {R"("tools":[{"function":{"name":"f"}}])", "library"},  // this template supports no tools
            {R"("tool_choice":"required")", "tool_choice"},
            {R"("tool_choice":{"type":"function","function":{"name":"g"}})", "tool_choice.function.name"},
            {R"("parallel_tool_calls":1)", "parallel_tool_calls"},
@@ -268,7 +268,7 @@ TEST_F(ApiRequestTest, DocumentsAreContexts) {
   EXPECT_TRUE(rest.starts_with("first")) << rest;
   EXPECT_NE(rest.find("second"), std::string::npos);
   EXPECT_TRUE(request.batch.session.eviction.evicts());
-  // The same document with another question is the same context.
+  // The same document with another question gives the same context.
   const ApiRequest other = chat(R"("kv":{"context":"the document","evict":"snapkv:window=2","budget":"50%"})",
                                 R"([{"role":"system","content":"S"},{"role":"user","content":"other"}])");
   EXPECT_EQ(other.batch.context, request.batch.context);
@@ -289,13 +289,13 @@ TEST_F(ApiRequestTest, WithoutADocumentTheHistoryIsTheContext) {
   const ApiRequest full = chat("", messages);
   EXPECT_TRUE(text(full.batch.context).ends_with("user\n"));
   EXPECT_TRUE(text(full.batch.prompt).starts_with("ask"));
-  // Where something is evicted a short history is not cut by itself.
+  // With eviction a short history does not become a context by itself.
   const ApiRequest cut = chat(R"("kv":{"evict":"snapkv:window=2","budget":"50%"})", messages);
   EXPECT_TRUE(cut.batch.context.empty());
   EXPECT_TRUE(cut.batch.session.eviction.evicts());
   defaults_.min_kv_tokens = 10;
   EXPECT_FALSE(chat(R"("kv":{"evict":"snapkv:window=2","budget":"50%"})", messages).batch.context.empty());
-  EXPECT_TRUE(chat("").batch.context.empty());  // next to nothing before the question
+  EXPECT_TRUE(chat("").batch.context.empty());  // almost no text precedes the question
 }
 
 TEST_F(ApiRequestTest, DefaultsOfTheServer) {
@@ -328,14 +328,14 @@ TEST_F(ApiRequestTest, SchemasKeepTheirOrder) {
   many = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[0)";
   for (int i = 0; i < 100'000; ++i) many += ",1";
   EXPECT_EQ(refusal([&] { chat(many + "]}}}"); }), "response_format");
-  // What is beside the schema does not count.
+  // Values outside the schema do not count.
   std::string beside = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[0]}}},"user":[0)";
   for (int i = 0; i < 120'000; ++i) beside += ",1";
   for (int i = 0; i < 5'000; ++i) beside += R"(,{"a":1})";
   EXPECT_NE(chat(beside + "]").batch.sampling.grammar, "");
 }
 
-// The text of an earlier call's arguments, as the template gets it.
+// Returns the text of an earlier call's arguments as the template gets it.
 std::string second_call(const RequestBody& body) {
   return parse_chat(Fields(body.fields), false).messages.at(1).tool_calls.at(1).arguments;
 }
@@ -378,7 +378,7 @@ TEST(CallArguments, AreBoundedEachForItself) {
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, "messages");
   }
-  // As a text they are, too: templates look their names up one after the other.
+  // The limit also applies to arguments in a string, because templates look names up one after the other.
   for (const auto& [n, is_taken] : {std::pair(4000, true), std::pair(5000, false)}) {
     const RequestBody body(parse_body(with_calls(Json(names(n)).dump())));
     try {
@@ -391,7 +391,7 @@ TEST(CallArguments, AreBoundedEachForItself) {
   }
 }
 
-// A promise is refused by the keyword's name; what is no promise does without it, and says so.
+// A strict schema is refused with the unsupported keyword's name; otherwise the keyword is dropped with a warning.
 TEST_F(ApiRequestTest, SchemasThatCannotBeHeld) {
   const auto format = [](const char* strict, const char* schema) {
     return std::string(R"("response_format":{"type":"json_schema","json_schema":{"name":"x",)") + strict +

@@ -1,4 +1,4 @@
-// Bodies: the order of their names, what is refused, and that the largest ones are read in a moment.
+// Request bodies: the order of names, the limits, and that the largest ones are read quickly.
 #include "server/body_json.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::string list(std::size_t n, const std::string& value) {
   return text + "]";
 }
 
-// The field that the error names; "-" for none.
+// Returns the field that the error names, or "-" if there is no error.
 std::string refusal(const std::string& text) {
   try {
     parse_body(text);
@@ -35,7 +35,7 @@ std::string refusal(const std::string& text) {
   return "-";
 }
 
-// Of the processor, whatever else runs beside.
+// Returns the processor time of `work`, whatever else runs at the same time.
 double seconds(const std::function<void()>& work) {
   const std::clock_t begin = std::clock();
   work();
@@ -77,7 +77,7 @@ TEST(BodyJson, NamesAreCounted) {
   EXPECT_EQ(refusal(object(4097)), "");
   EXPECT_EQ(refusal(R"({"a":0,"b":[{"c":)" + object(4096) + "}]}"), "-");
   EXPECT_EQ(refusal(R"({"a":0,"b":[{"c":)" + object(4097) + R"(}],"d":0})"), "b");
-  // They are counted where they repeat, too: each has taken its time.
+  // Repeated names count as well, because reading each takes time.
   std::string again = R"({"b":{"c":0)";
   for (int i = 0; i < 5000; ++i) again += R"(,"c":0)";
   EXPECT_EQ(refusal(again + "}}"), "b");
@@ -88,7 +88,7 @@ TEST(BodyJson, NamesAreCounted) {
   EXPECT_EQ(refusal(R"({"a":)" + list(600'000, "0") + "}"), "-");
 }
 
-// As large as --max-body lets them be, however they are made.
+// The bodies are as large as --max-body allows, in various shapes.
 TEST(BodyJson, TheLargestAreReadInAMoment) {
   constexpr std::size_t kMostBytes = std::size_t{16} << 20;
   const std::string half = object(4096, "a name of more than a few letters, which has a place of its own ");

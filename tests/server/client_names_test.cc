@@ -1,4 +1,4 @@
-// Errors name a field as the client has it, whatever dialect it speaks.
+// Errors name a field as the client does, whatever the API dialect.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 class ClientNamesTest : public testing::Test {
  protected:
-  // A body is refused with a sentence that has all of `parts`, and its param is what stands first in it.
+  // Checks that a body is refused with a message that has all of `parts` and begins with the first one, its param.
   template <class Made, class... Arguments>
   void refuses(const std::string& body, const std::vector<std::string>& parts, Arguments... arguments) {
     try {
@@ -68,7 +68,7 @@ TEST_F(ClientNamesTest, Anthropic) {
   refuses_message(R"("tools":[{"name":"f"}],"output_format":)" + schema, {"'tools'", "'grammar'", "'output_format'"});
   refuses_message(R"("tools":[{"name":"a b"}])", {"'tools[0].name'"});
   refuses_message(R"("tools":[{"name":"f","input_schema":7}])", {"'tools[0].input_schema'"});
-  // One that is passed over is counted.
+  // The index counts tools that are ignored.
   refuses_message(R"("tools":[{"type":"web_search_20250305","name":"w"},{"name":"a b"}])", {"'tools[1].name'"});
   refuses_message(R"("tools":[{"name":"f"}],"tool_choice":{"type":"tool","name":"g"})", {"'tool_choice.name'"});
   refuses<AnthropicDialect>(

@@ -1,4 +1,4 @@
-"""What the tests with real client packages share: their environment, and a server on a free port."""
+"""Shared by the tests with real client packages: their environment, and a server on a free port."""
 import fcntl
 import json
 import os
@@ -19,9 +19,9 @@ def skip(reason):
 
 
 def ensure_packages(script, packages=PACKAGES):
-    """Starts `script` again in the environment (its second argument) that has the packages, made where it is missing.
+    """Restarts `script` in the environment (its second argument) with the packages, which is created if it is missing.
 
-    Says why and ends where there is no model, or the packages cannot be had.
+    Prints a reason and exits if there is no model or the packages cannot be installed.
     """
     if not os.environ.get("WINNOW_TEST_MODEL"):
         skip("WINNOW_TEST_MODEL names no model")
@@ -75,6 +75,6 @@ class Server:
 
 
 def start_with_tools(*flags):
-    """A server that asks for the key "the-key". SmolLM2's own template knows no tools; this one has its marks."""
+    """Starts a server with the key "the-key". SmolLM2's own template knows no tools; this one uses the same markers."""
     template = os.environ["WINNOW_TEMPLATES"] + "/Qwen-Qwen2.5-7B-Instruct.jinja"
     return Server("--api-key", "the-key", "--temp", "0", "-c", "4096", "--chat-template-file", template, *flags)

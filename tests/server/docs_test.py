@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the curl examples of docs/server.md as they are written, on another port.
+"""Runs the curl examples of docs/server.md as written, on another port.
 
 usage: docs_test.py WINNOW
 
-Prints a line that begins with "skipped: " and exits with 0 where curl or the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 if curl or the model (WINNOW_TEST_MODEL) is missing.
 """
 import json
 import os
@@ -24,7 +24,7 @@ def commands():
 
 
 def problem(output):
-    """What is wrong with an answer, or None."""
+    """Returns the error of an answer, or None."""
     if output.startswith("data: "):
         events = [line[6:] for line in output.splitlines() if line]
         if events[-1] != "[DONE]" or "usage" not in json.loads(events[-2]):
@@ -33,7 +33,7 @@ def problem(output):
     if output.startswith("# HELP"):
         return None if "winnow_ready 1" in output else "the metrics do not say that it is ready"
     answer = json.loads(output)
-    return answer.get("error") and output  # a response that went well has one that is null
+    return answer.get("error") and output  # null in a successful response
 
 
 def main():

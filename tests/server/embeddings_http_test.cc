@@ -15,7 +15,7 @@ class EmbeddingsHttpTest : public HttpTest {
     return embed(*engine, model_->tokenize(text, true, true),
                  {.pooling = pooling, .is_normalised = is_normalised, .on_progress = {}});
   }
-  // The message of a request that has to be refused.
+  // Returns the message of a request that must be refused.
   std::string refusal(const std::string& path, const Json& body) {
     const auto answer = post(path, body.dump());
     EXPECT_EQ(answer->status, 400) << answer->body;
@@ -109,7 +109,7 @@ TEST_F(EmbeddingsHttpTest, WhatIsNotUnderstoodIsSaid) {
   EXPECT_NE(refusal("/api/embeddings", Json::object()).find("'prompt'"), std::string::npos);
 }
 
-// More texts than the queue has places; others get their answers meanwhile.
+// The list has more texts than the queue has places; other requests are answered meanwhile.
 TEST_F(EmbeddingsHttpTest, ALongListLetsOthersPass) {
   start({}, {.n_parallel = 2, .max_queued = 1});
   std::thread list([&] {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LangChain and Pydantic AI against `winnow serve` with the default model, as openai_client_test.py.
+"""Tests LangChain and Pydantic AI against `winnow serve` with the default model, like openai_client_test.py.
 
 usage: frameworks_test.py WINNOW VENV
 """
@@ -45,7 +45,7 @@ class LangChainTest(unittest.TestCase):
 
         with_tools = model.bind_tools([get_weather], tool_choice="any", parallel_tool_calls=False)
         messages = [messages_of.HumanMessage("How is the weather in Oslo?")]
-        for _ in range(2):  # many turns
+        for _ in range(2):  # several turns
             asked = None
             for piece in with_tools.stream(messages):
                 asked = piece if asked is None else asked + piece
@@ -55,7 +55,7 @@ class LangChainTest(unittest.TestCase):
         self.assertEqual(model.invoke(messages).type, "ai")
 
     def test_embeddings(self):
-        # Without a length check, for which it would take another model's tokenizer.
+        # The length check would need another model's tokenizer.
         made = langchain_openai.OpenAIEmbeddings(base_url=url, api_key="the-key", model="any",
                                                  check_embedding_ctx_length=False)
         self.assertEqual(len(made.embed_documents(["one", "two"])), 2)
@@ -64,7 +64,7 @@ class LangChainTest(unittest.TestCase):
 
 class RetrievalTest(unittest.TestCase):
     def test_passages_are_read_once(self):
-        """examples/server/rag.py, as it is: questions that lead to the same passage find its cache."""
+        """Runs examples/server/rag.py unchanged: questions that lead to the same passage hit its cache."""
         root = pathlib.Path(__file__).resolve().parents[2]
         ran = subprocess.run(
             [sys.executable, root / "examples/server/rag.py", root / "demo/document.txt", "--url", url, "--key", "the-key",
@@ -78,9 +78,9 @@ class RetrievalTest(unittest.TestCase):
             self.assertGreater(n_passages, 4)
             self.assertGreater(n_tokens, 300)
             if passage in seen:
-                self.assertGreater(cached, n_tokens - 60)  # all but the question
+                self.assertGreater(cached, n_tokens - 60)  # everything except the question
             else:
-                self.assertLess(cached, 100)  # what the template begins with
+                self.assertLess(cached, 100)  # the beginning of the template
             seen.add(passage)
         self.assertLess(len(seen), 3)
 

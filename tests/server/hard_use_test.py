@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Short runs of what bench/server does for hours: mixed requests, and kills while contexts are saved; heaps of threads.
+"""Runs the long tests of bench/server briefly: mixed requests, kills while contexts are saved, and threads' heaps.
 
 usage: hard_use_test.py WINNOW
 
-Prints a line that begins with "skipped: " and exits with 0 where the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 if the model (WINNOW_TEST_MODEL) is missing.
 """
 import os
 import pathlib
@@ -20,14 +20,14 @@ from server_process import Server  # noqa: E402
 
 
 def heaps(pid):
-    """[whether it is the first, bytes in memory] of the C library's heaps; those of threads begin at multiples of 64 MiB."""
+    """Returns [is the first, resident bytes] of the C library's heaps; threads' heaps begin at multiples of 64 MiB."""
     found, counts = [], False
     with open(f"/proc/{pid}/smaps") as lines:
         for line in lines:
             first, *rest = line.split()
             if "-" in first:
                 is_first = rest[-1] == "[heap]"
-                is_anonymous = len(rest) == 4  # no path
+                is_anonymous = len(rest) == 4  # without a path
                 begin = int(first.split("-")[0], 16)
                 counts = is_first or is_anonymous and rest[0] == "rw-p" and begin % (64 << 20) == 0
                 if counts:
@@ -49,14 +49,14 @@ def at_once(server, n, path, body):
         client.join()
 
 
-# Pieces that live on lie among free ones, more or fewer of them by chance: 1 of 40 runs grew by more, and 7 of 8 where
-# nothing is given back. So two of three servers decide.
+# Live blocks remain among free ones, more or fewer by chance. 1 of 40 runs grew by more than this, and 7 of 8 if no
+# memory is given back. So two of three servers decide.
 MOST_GROWN = 2 << 20
 SERVERS = 3
 
 
 def grown_heaps(tool, model):
-    """Bytes that a server's heaps have grown by once nobody is served any more."""
+    """Returns the bytes by which a server's heaps have grown when it is idle again."""
     server = Server(tool, "-m", model, "-t", "1")
     try:
         before = resident_heaps(server.process.pid)
@@ -77,7 +77,7 @@ def grown_heaps(tool, model):
 
 
 def check_heaps(tool, model):
-    """Connections have threads, and not a heap for each; what is free in heaps is given back when nobody is served."""
+    """Connections have threads but not a heap each, and an idle server gives free heap memory back."""
     grown = [grown_heaps(tool, model) for _ in range(SERVERS)]
     if sorted(grown)[SERVERS // 2] > MOST_GROWN:
         sys.exit(f"failed: heaps hold {grown} bytes more in memory than before, while nobody is served")

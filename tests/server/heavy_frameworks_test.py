@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""instructor, LiteLLM and LlamaIndex against `winnow serve` with the default model, as openai_client_test.py.
+"""Tests instructor, LiteLLM and LlamaIndex against `winnow serve` with the default model, like openai_client_test.py.
 
 usage: heavy_frameworks_test.py WINNOW VENV, or `make test-heavy`
 
-They are no part of `make test`: hundreds of megabytes, seconds of import, and a version of openai's package that the
-others' does not go with.
+They are not part of `make test`: they take hundreds of megabytes and seconds to import, and need a version of openai's
+package that conflicts with that of the others.
 """
 import json
 import typing
@@ -60,7 +60,7 @@ class LiteLlmTest(unittest.TestCase):
         tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather of a city.",
                                                    "parameters": City.model_json_schema()}}]
         messages = [{"role": "user", "content": WEATHER}]
-        for _ in range(2):  # many turns
+        for _ in range(2):  # several turns
             asked = self.ask(messages, tools=tools, tool_choice="required", parallel_tool_calls=False).choices[0].message
             (call,) = asked.tool_calls
             self.assertIn(json.loads(call.function.arguments)["name"], ("Oslo", "Rome"))
@@ -90,7 +90,7 @@ class LlamaIndexTest(unittest.TestCase):
 
         tool = FunctionTool.from_defaults(get_weather)
         history = []
-        for _ in range(2):  # many turns
+        for _ in range(2):  # several turns
             asked = model.chat_with_tools([tool], user_msg=WEATHER, chat_history=history, tool_required=True)
             call = model.get_tool_calls_from_response(asked)[0]
             self.assertIn(call.tool_kwargs["city"], ("Oslo", "Rome"))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""lm-eval's model of completions (likelihoods of continuations) against `winnow serve` with the default model.
+"""Tests lm-eval's model of completions (likelihoods of continuations) against `winnow serve` with the default model.
 
 usage: heavy_lm_eval_test.py WINNOW VENV, or `make test-heavy`
 
-lm-eval's own code makes the requests and reads the answers. Of what it imports besides, gigabytes (torch, transformers,
-datasets), nothing is needed for that: empty modules stand in, and the server tokenises.
+lm-eval's own code makes the requests and reads the answers. It also imports gigabytes (torch, transformers, datasets)
+that are not needed for this; empty modules replace them, and the server tokenises.
 """
 import importlib.machinery
 import json
@@ -16,7 +16,7 @@ import urllib.request
 
 from client_support import Server, ensure_packages
 
-# Without what they ask for themselves.
+# The packages are installed without their own dependencies.
 PACKAGES = ["--no-deps", "lm_eval==0.4.9.2", "aiohappyeyeballs", "aiohttp", "aiosignal", "attrs", "certifi", "charset-normalizer",
             "frozenlist", "idna", "jinja2", "markupsafe", "more-itertools", "multidict", "numpy", "propcache", "pyyaml",
             "requests", "tenacity", "tqdm", "typing-extensions", "urllib3", "yarl"]
@@ -55,7 +55,7 @@ def import_lm_eval():
         sys.modules[name] = module
     import lm_eval
 
-    models = types.ModuleType("lm_eval.models")  # without all of its own imports
+    models = types.ModuleType("lm_eval.models")  # skips the package's imports
     models.__path__ = [lm_eval.__path__[0] + "/models"]
     sys.modules["lm_eval.models"] = models
     from lm_eval.api.instance import Instance

@@ -1,4 +1,4 @@
-// The API over HTTP: answers, streams, errors, cancellation, the end.
+// The API over HTTP: responses, streams, errors, cancellation, shutdown.
 #include <cstring>
 #include <future>
 #include <map>
@@ -10,7 +10,7 @@
 namespace winnow::server {
 namespace {
 
-// The objects of a stream; [DONE] as a string.
+// Returns the objects of a stream, with [DONE] as a string.
 std::vector<Json> events(const std::string& body) {
   std::vector<Json> all;
   for (std::size_t at = 0; (at = body.find("data: ", at)) != std::string::npos; ++at) {
@@ -48,7 +48,7 @@ TEST_F(HttpTest, HealthNoticesAnEngineThatStandsStill) {
   EXPECT_EQ(Json::parse(client().Get("/health")->body)["error"]["code"], "stalled");
   go_on.set_value();
   wait_until([&] { return client().Get("/health")->status == 200; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // nothing to do is no standstill
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // an idle server is not stalled
   EXPECT_EQ(client().Get("/health")->status, 200);
 }
 
@@ -60,7 +60,7 @@ TEST_F(HttpTest, ModelsAreFoundByTheirNames) {
   EXPECT_EQ(Json::parse(missing->body)["error"]["code"], "model_not_found");
 }
 
-// Every family once, its samples behind its type, histograms that add up.
+// Every family occurs once, its samples follow its type, and histograms add up.
 TEST_F(HttpTest, MetricsAreInPrometheusFormat) {
   start();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(post("/v1/completions", completion(5))->status, 200);
@@ -76,7 +76,7 @@ TEST_F(HttpTest, MetricsAreInPrometheusFormat) {
     if (first == "#" && second == "TYPE") {
       family = third;
       words >> type;
-      // Without the ending that OpenMetrics adds to counters.
+      // The name without the suffix that OpenMetrics adds to counters.
       const std::string bare = family.ends_with("_total") ? family.substr(0, family.size() - 6) : family;
       EXPECT_TRUE(families.insert(bare).second) << line;
       EXPECT_EQ(type == "counter", family.ends_with("_total")) << line;
@@ -113,7 +113,7 @@ TEST_F(HttpTest, WhatIsTooLongIsRefusedBeforeItIsRead) {
   std::string chat = R"({"messages":[{"role":"user","content":"x"})";
   for (int i = 0; i < 5000; ++i) chat += R"(,{"role":"user","content":""})";
   expect_full("/v1/chat/completions", chat + "]}");
-  // As often as it is tried, the word that marks the place is there already.
+  // The word that marks the split must be longer than its longest occurrence in the messages.
   expect_full("/v1/chat/completions",
               R"({"messages":[{"role":"user","content":"<winnow-split)" + std::string(8 << 20, '>') + "\"}]}");
 }
@@ -178,7 +178,7 @@ TEST_F(HttpTest, StreamsSayWhatWholeAnswersSay) {
 TEST_F(HttpTest, StopSequencesEndTheAnswer) {
   start();
   const std::string text = Json::parse(post("/v1/completions", completion(30))->body)["choices"][0]["text"];
-  // A piece from the middle of the answer, of whole characters.
+  // The stop sequence is from the middle of the answer and consists of whole characters.
   std::size_t begin = text.size() / 2;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0x80) != 0) --begin;
   std::size_t end = begin + 1;
@@ -204,7 +204,7 @@ TEST_F(HttpTest, SchemasBindTheAnswer) {
   EXPECT_TRUE(object["b"] == "x" || object["b"] == "y") << text;
 }
 
-// Such grammars stopped the server for hours.
+// Such grammars once stopped the server for hours.
 TEST_F(HttpTest, GrammarsThatAreFollowedInManyWays) {
   start();
   const auto ask = [&](const std::string& grammar) {
@@ -244,7 +244,7 @@ TEST_F(HttpTest, ContextsAreSharedAndShown) {
   }
   EXPECT_EQ(second["timings"]["kv"]["entries_kept"], n_kept);
   const Json kv = Json::parse(client().Get("/v1/kv")->body);
-  // The context, and behind it two prompts with their answers.
+  // The context is followed by two prompts with their answers.
   ASSERT_EQ(kv["contexts"].size(), 5U);
   EXPECT_EQ(kv["contexts"][0]["kind"], "context");
   EXPECT_EQ(kv["contexts"][0]["hits"], 1);
@@ -409,7 +409,7 @@ TEST(HttpServerTest, EndsWheneverItIsToldTo) {
     server.stop_serving();
     if (serving.wait_for(std::chrono::seconds(10)) == std::future_status::ready) continue;
     std::cerr << "serve() goes on after stop_serving(), " << delay_us << " us after its start\n";
-    std::abort();  // nothing could end this thread any more
+    std::abort();  // no other call could end this thread
   }
 }
 
@@ -427,10 +427,10 @@ TEST(HttpServerTest, EndsAlthoughClientsNeitherSendNorRead) {
   const auto start = std::chrono::steady_clock::now();
   server.stop_serving();
   serving.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));  // not header_s, not write_s
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));  // less than header_s and write_s
 }
 
-// A proxy that has connected when the server ends gets an answer to what it then sends, and does not lose it.
+// A proxy that is already connected when the server ends still gets a response to its request.
 TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
   HttpServer server({}, 4);
   server.Get("/", [&](const httplib::Request&, httplib::Response& response) { response.status = 503; });
@@ -448,7 +448,7 @@ TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
   serving.join();
 }
 
-// The tiny model has a token for each byte: the grammar's one letter takes four.
+// The tiny model has a token for each byte, so each of the grammar's characters takes four.
 TEST_F(HttpTest, AnAnswerThatIsCutInsideACharacterEndsBeforeIt) {
   start();
   for (const bool is_streamed : {false, true}) {

@@ -1,4 +1,4 @@
-// A whole server on a tiny model, on a free port of this machine, and raw connections to it.
+// A complete server with a tiny model on a free port of this machine, and raw connections to it.
 #pragma once
 
 #include <arpa/inet.h>
@@ -66,13 +66,13 @@ class HttpTest : public testing::Test {
   httplib::Result post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
     return client().Post(path, headers, body, "application/json");
   }
-  // Of a request that has to succeed.
+  // Returns the response to a request that must succeed.
   Json answer_to(const std::string& path, const Json& body) {
     const auto answer = post(path, body.dump());
     EXPECT_EQ(answer->status, 200) << answer->body;
     return Json::parse(answer->body);
   }
-  // A completion of so many tokens that does not end by itself.
+  // Returns the body of a completion request that generates n_tokens tokens and does not end earlier.
   static std::string completion(int n_tokens, const std::string& more = "") {
     return R"({"prompt":"the hat and the","ignore_eos":true,"max_tokens":)" + std::to_string(n_tokens) + more + "}";
   }
@@ -82,7 +82,7 @@ class HttpTest : public testing::Test {
   }
 
   int open_connection() const { return connect_to(port_); }
-  // What comes back until the server closes or nothing comes for so long.
+  // Returns the bytes received until the server closes the connection or no more arrive for wait_ms.
   static std::string read_all(int fd, int wait_ms = 5000) {
     std::string all;
     char buffer[4096];
@@ -94,7 +94,7 @@ class HttpTest : public testing::Test {
     }
     return all;
   }
-  // Sends bytes as they are; stops where the server takes no more.
+  // Sends the bytes unchanged, until the server accepts no more.
   static void send_all(int fd, const std::string& bytes) {
     for (std::size_t done = 0; done < bytes.size();) {
       const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
@@ -119,7 +119,7 @@ class HttpTest : public testing::Test {
   int port_ = 0;
 };
 
-// With Qwen3's template, which knows tools and thoughts.
+// A server with Qwen3's template, which supports tools and thinking.
 class QwenHttpTest : public HttpTest {
  protected:
   QwenHttpTest() : HttpTest(test::read_bytes(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja")) {}

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The manifests of examples/kubernetes: what the API's schema requires is there, names lead somewhere, flags and times fit.
+"""Checks examples/kubernetes: the fields that the API's schema requires exist, names resolve, flags and times are
+consistent.
 
 usage: kubernetes_test.py WINNOW [VENV]
 
-With an environment (`make test-heavy`) every object is held to the schemas of the oldest and the newest Kubernetes that
-kubernetes-validate knows; without one they are where it is installed. Prints a line that begins with "skipped: " and exits with 0 where Python has no yaml.
+With an environment (`make test-heavy`) every object is checked against the schemas of the oldest and the newest
+Kubernetes that kubernetes-validate knows; without one, only if that package is installed. Prints a line that begins
+with "skipped: " and exits with 0 if Python has no yaml.
 """
 import pathlib
 import re
@@ -17,7 +19,7 @@ from client_support import ensure_packages
 
 PACKAGES = ["kubernetes-validate==1.37.0"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# kind: (apiVersion, required and known fields beside apiVersion, kind and metadata)
+# kind: (apiVersion, required and known fields besides apiVersion, kind and metadata)
 KINDS = {"PersistentVolumeClaim": ("v1", {"spec"}), "Service": ("v1", {"spec"}), "ConfigMap": ("v1", {"data"}),
          "StatefulSet": ("apps/v1", {"spec"}), "Deployment": ("apps/v1", {"spec"}),
          "PodDisruptionBudget": ("policy/v1", {"spec"})}
@@ -52,7 +54,7 @@ def check_pod(where, pod, names):
         (source,) = set(volume) - {"name"}
         target = volume[source][SOURCES[source]]
         kind = source[0].upper() + source[1:]
-        # The secret is made by hand.
+        # The user creates the secret by hand.
         expect(source == "secret" or (kind, target) in names, f"{where}: there is no {kind} {target}")
     for container in pod["containers"]:
         place = f"{where}, container {container.get('name')}"
@@ -75,7 +77,7 @@ def check_pod(where, pod, names):
 
 
 def check_servers(tool, server):
-    """The flags are the tool's; Kubernetes waits longer than they let it."""
+    """The flags exist in the tool, and Kubernetes waits longer than the flags allow the server."""
     pod = server["spec"]["template"]["spec"]
     flags = dict(flag.split("=", 1) for flag in pod["containers"][0]["args"])
     usage = subprocess.run([tool, "serve", "--help"], check=True, capture_output=True, text=True).stdout
@@ -90,7 +92,7 @@ def check_servers(tool, server):
     expect(gib["--kv-contexts"] < gib["--kv-limit"] < memory, "the caches take more than the container may have")
     mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
     folder = pathlib.PurePath(flags["--cache-dir"])
-    # A folder in the volume: the server makes it, for itself alone.
+    # The server creates this folder in the volume for itself alone.
     expect(str(folder.parent) in mounts and not mounts[str(folder.parent)].get("readOnly"), "contexts have no volume")
     for flag in ("--model", "--api-key-file"):
         expect(str(pathlib.PurePath(flags[flag]).parent) in mounts, f"{flag} has no volume")
@@ -112,7 +114,7 @@ def check_proxy(configuration, servers):
 
 
 def check_schemas(documents):
-    """The versions of Kubernetes whose schemas the objects were held to."""
+    """Returns the versions of Kubernetes whose schemas the objects were checked against."""
     try:
         import kubernetes_validate
     except ImportError:

@@ -1,4 +1,4 @@
-// llama-server's own routes, and what completions take beside one prompt.
+// llama-server's own routes, and completions with more than a single prompt.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -114,14 +114,14 @@ TEST_F(LlamaHttpTest, SeveralPrompts) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(answer["choices"][i]["text"], texts[i]);
   EXPECT_EQ(ask("/completion", {{"prompt", {"a", "b"}}, {"n_predict", 1}}).size(), 2U);
   EXPECT_EQ(post("/completion", R"({"prompt":["a","b"],"stream":true})")->status, 400);
-  // One that cannot be answered ends all.
+  // One prompt that cannot be answered ends the whole request.
   Json wrong = body;
   wrong["prompt"][1] = std::string(3000, 'x');
   EXPECT_EQ(post("/v1/completions", wrong.dump())->status, 400);
   wait_until([this] { return batch_->statistics().n_answering == 0; });
 }
 
-// As lm-eval asks for likelihoods: prompts of tokens with what they go on with, echoed with their probabilities.
+// lm-eval asks for likelihoods in this way: the prompts are tokens with their continuations, echoed with probabilities.
 TEST_F(LlamaHttpTest, LikelihoodsOfPrompts) {
   start();
   const Json context = ask("/tokenize", {{"content", "the hat"}, {"add_special", true}})["tokens"];
@@ -159,7 +159,7 @@ TEST_F(LlamaHttpTest, LikelihoodsOfPrompts) {
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(logprobs["tokens"][n + i], greedy["tokens"][i]);
       EXPECT_NEAR(logprobs["token_logprobs"][n + i], greedy["token_logprobs"][i], 0.05);
-      // What lm-eval calls greedy.
+      // lm-eval calls a token greedy if it has the highest probability.
       double highest = -1e9;
       for (const auto& [text, value] : logprobs["top_logprobs"][n + i].items())
         highest = std::max<double>(highest, value);
@@ -168,7 +168,7 @@ TEST_F(LlamaHttpTest, LikelihoodsOfPrompts) {
     EXPECT_EQ(answered["choices"][1]["logprobs"]["tokens"].size(), n + static_cast<std::size_t>(max_tokens));
     EXPECT_EQ(answered["usage"]["completion_tokens"], 2 * max_tokens);
   }
-  // Offsets are characters of the text that is echoed; the begin token is not in it.
+  // Offsets count characters of the echoed text, which does not include the begin token.
   const Json text =
       ask("/v1/completions", {{"prompt", "h\u00e9 the"}, {"max_tokens", 1}, {"logprobs", 0}, {"echo", true}});
   const Json& choice = text["choices"][0];
@@ -178,7 +178,7 @@ TEST_F(LlamaHttpTest, LikelihoodsOfPrompts) {
   EXPECT_EQ(offsets[1], 0);
   EXPECT_EQ(offsets.back(), 6);
   EXPECT_EQ(post("/v1/completions", R"({"prompt":"a","echo":true,"logprobs":1,"stream":true})")->status, 400);
-  // Behind a context that was cut.
+  // The prompt follows a context that was evicted to a budget.
   const Json behind = ask(
       "/v1/completions", {{"prompt", " hat"},
                           {"max_tokens", 0},
@@ -204,7 +204,7 @@ TEST_F(LlamaHttpTest, EchoAndTheBest) {
     EXPECT_EQ(echoed["choices"][i]["text"], whole);
     EXPECT_EQ(texts[i], whole);
   }
-  // The likeliest of four draws is among the four.
+  // The best of four draws is the likeliest of the four.
   Json draws = {{"prompt", "the hat"}, {"max_tokens", 4}, {"ignore_eos", true}, {"temperature", 2},
                 {"seed", 5},           {"n", 4},          {"logprobs", 0}};
   const Json all = ask("/v1/completions", draws);
@@ -243,7 +243,7 @@ TEST_F(LlamaHttpTest, WhatItTells) {
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// As a client warms a server up: the next request finds the prompt read.
+// Clients warm a server up like this; the next request finds the prompt in the cache.
 TEST_F(LlamaHttpTest, NoTokensAreAPromptThatIsRead) {
   BatchOptions options;
   options.context_bytes = std::size_t{16} << 20;
@@ -314,7 +314,7 @@ TEST_F(LlamaHttpTest, ASchemaIsKeptWhereverItIs) {
   }
 }
 
-// What editors send (llama.vim, llama.vscode): an answer of several lines ends when its time is over.
+// Editors (llama.vim, llama.vscode) send these: an answer of several lines ends when its time is over.
 TEST_F(LlamaHttpTest, TimesOfEditors) {
   start();
   Json body = {{"prompt", "a"},
@@ -338,7 +338,7 @@ TEST_F(LlamaHttpTest, TimesOfEditors) {
 TEST_F(LlamaHttpTest, LinesOfEditors) {
   start();
   Json body = {{"prompt", "a"}, {"n_predict", 60}, {"seed", 1}, {"n_indent", 4}, {"temperature", 1}};
-  // The first line may begin anywhere, later ones are indented by four, by a tab and three, and by three.
+  // The first line may begin anywhere; later ones are indented by four, by a tab and three, and by only three.
   const std::string kept = "a\n    a\n\t   a\n   ";
   body["grammar"] = R"(root ::= "a\n    a\n\t   a\n   aaaaaaaaaaaa")";
   const Json cut = ask("/completion", body);
@@ -437,7 +437,7 @@ TEST_F(LlamaHttpTest, WrongRequests) {
     EXPECT_EQ(answer->status, 400) << body;
     EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << body << answer->body;
   }
-  // This model has no tokens for it, which is said.
+  // This model has no tokens for infill, which the error says.
   for (const auto& [path, body] : {std::pair("/infill", R"({"input_prefix":"a","input_suffix":"b"})"),
                                    std::pair("/v1/completions", R"({"prompt":"a","suffix":"b"})"),
                                    std::pair("/api/generate", R"({"prompt":"a","suffix":"b"})")}) {
@@ -447,7 +447,7 @@ TEST_F(LlamaHttpTest, WrongRequests) {
   }
 }
 
-// With the tokens for it, whichever they are.
+// The model has tokens for infill, given by the file's metadata.
 TEST_F(LlamaHttpTest, Infill) {
   constexpr Token kPrefix = 40, kSuffix = 41, kMiddle = 42;
   gguf_context* file = gguf_init_from_file(file_.path().c_str(), {.no_alloc = true, .ctx = nullptr});

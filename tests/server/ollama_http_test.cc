@@ -77,7 +77,7 @@ TEST_F(OllamaHttpTest, FormatIsJsonOrASchema) {
   body["format"] = "json";
   body["options"] = {{"num_predict", 1}};
   EXPECT_EQ(ask("/api/chat", body)["message"]["content"], "{");
-  // The order of the text is that of the answer.
+  // The order in the request's text is the order in the answer.
   std::string text = say("a").dump();
   const std::string format = R"({"const":"so it is"})";
   text.replace(text.find(format), format.size(),
@@ -114,7 +114,7 @@ TEST_F(OllamaHttpTest, NothingToSayLoadsTheModel) {
   }
 }
 
-// What ollama takes, and some of its clients send.
+// ollama accepts these requests, and some of its clients send them.
 TEST_F(OllamaHttpTest, IsNotStricterThanOllama) {
   std::string log;
   start([&](ServiceOptions& options) { options.log = [&](const Json& line) { log += line.dump(); }; });
@@ -162,7 +162,7 @@ TEST_F(OllamaHttpTest, CallAnswerCall) {
                                 "properties":{"city":{"type":"string"}}}}}])")},
                {"options", {{"num_predict", 8}}}};
   ask("/api/chat", body);
-  // As ollama's clients send a call and its answer: with an object, without numbers.
+  // ollama's clients send a call with an object as arguments and without IDs.
   body["messages"].push_back(Json::parse(
       R"({"role":"assistant","content":"","thinking":"hm","tool_calls":[{"function":{"name":"weather","arguments":{"city":"Oslo"}}}]})"));
   body["messages"].push_back({{"role", "tool"}, {"content", "rain"}});

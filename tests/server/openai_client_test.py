@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""OpenAI's own Python package against `winnow serve` with the default model.
+"""Tests OpenAI's own Python package against `winnow serve` with the default model.
 
 usage: openai_client_test.py WINNOW VENV
 
-WINNOW is the tool; VENV a folder for a private environment with the packages of clients, made when it is missing. Prints
-a line that begins with "skipped: " and exits with 0 where a package or the model (WINNOW_TEST_MODEL) cannot be had.
+WINNOW is the tool; VENV is a folder for a private environment with the packages of clients, created if it is missing.
+Prints a line that begins with "skipped: " and exits with 0 if a package or the model (WINNOW_TEST_MODEL) is
+unavailable.
 """
 import json
 import os
@@ -125,7 +126,7 @@ class OpenAiClientTest(unittest.TestCase):
         templates = os.environ.get("WINNOW_TEMPLATES")
         if not templates:
             self.skipTest("the folder of templates is not named")
-        # SmolLM2's own template knows no tools; this one has its marks.
+        # SmolLM2's own template knows no tools; this one uses the same markers.
         server = Server("--temp", "0", "-c", "4096", "--chat-template-file", templates + "/Qwen-Qwen2.5-7B-Instruct.jinja")
         try:
             client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=120)
@@ -200,7 +201,7 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, "context_length_exceeded")
         with self.assertRaises(openai.BadRequestError):
             self.chat("x", extra_body={"kv": {"evict": "nothing", "budget": "20%"}})
-        with self.assertRaises(openai.BadRequestError) as caught:  # the template of this model knows none
+        with self.assertRaises(openai.BadRequestError) as caught:  # this model's template has no tools
             self.chat("x", tools=[{"type": "function", "function": {"name": "f"}}])
         self.assertIn("--chat-template-file", str(caught.exception))
         with self.assertRaises(openai.NotFoundError):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds docs/openapi.yaml against `winnow serve`: the routes, the fields, every example, and malformed values of every field.
+"""Compares docs/openapi.yaml with `winnow serve`: routes, fields, every example, and malformed values of every field.
 
 usage: openapi_test.py WINNOW VENV
 
-WINNOW is the tool; VENV a folder for a private environment with the packages of clients, made when it is missing. Prints
-a line that begins with "skipped: " and exits with 0 where a package or the model (WINNOW_TEST_MODEL) cannot be had.
+WINNOW is the tool; VENV is a folder for a private environment with the packages of clients, created if it is missing.
+Prints a line that begins with "skipped: " and exits with 0 if a package or the model (WINNOW_TEST_MODEL) is
+unavailable.
 """
 import collections
 import copy
@@ -27,28 +28,28 @@ from client_support import Server, ensure_packages
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVER = ROOT / "src" / "server"
 METHODS = ("get", "post", "put", "delete", "patch")
-MODEL_NAME = "openapi"  # as the examples of /api/show have it
+MODEL_NAME = "openapi"  # the name in the examples of /api/show
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 
 
 def with_infill_tokens(model):
-    """A GGUF file's bytes with tokens for what stands between two texts, as models for code have them."""
+    """Adds infill tokens to a GGUF file's bytes, like those of models for code."""
     keys = [(b"tokenizer.ggml.fim_%s_token_id" % name, 4 + i) for i, name in enumerate((b"pre", b"suf", b"mid"))]
     more = b"".join(struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, token) for key, token in keys)
-    pad = b"x" * (-(len(more) + 16) % 32)  # tensors stay aligned
+    pad = b"x" * (-(len(more) + 16) % 32)  # keeps tensors aligned
     more += struct.pack("<Q", len(pad)) + pad + struct.pack("<II", 4, 0)
     magic_and_version, n_tensors, n_values = struct.unpack_from("<8sQQ", model)
     return struct.pack("<8sQQ", magic_and_version, n_tensors, n_values + len(keys) + 1) + more + model[24:]
 
 
 class Client:
-    """One connection, which is opened again only where the server has said that it ends."""
+    """One connection, which is reopened only after the server has announced that it closes it."""
 
     def __init__(self, port):
         self.port, self.connection = port, None
 
     def ask(self, method, path, body=None):
-        """(status, media type, text). Throws where the connection drops."""
+        """Returns (status, media type, text). Throws if the connection drops."""
         if self.connection is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         self.connection.request(method.upper(), path, body and body.encode(), {"Content-Type": "application/json"} if body else {})
@@ -61,7 +62,7 @@ class Client:
 
 
 class Api:
-    """What the file says."""
+    """The contents of docs/openapi.yaml."""
 
     def __init__(self):
         self.file = yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text())
@@ -76,14 +77,14 @@ class Api:
         return node
 
     def operations(self):
-        """(method, path, operation) of all."""
+        """Yields (method, path, operation) for every operation."""
         for path, item in self.file["paths"].items():
             for method, operation in self.resolve(item).items():
                 if method in METHODS:
                     yield method, path, operation
 
     def close(self, schema):
-        """A schema of an answer, in which nothing may be that it does not name."""
+        """Returns an answer's schema that allows only the fields it names."""
         if isinstance(schema, list):
             return [self.close(one) for one in schema]
         if not isinstance(schema, dict):
@@ -105,7 +106,7 @@ class Api:
                 for name, one in operation["requestBody"]["content"]["application/json"]["examples"].items()}
 
     def answer_validators(self, operation):
-        """{status or its class: {media type: [validator, of a stream of events also that of their data]}}"""
+        """Returns {status or its class: {media type: [validator, and for streams of events those of their data]}}."""
         def of_media(kind, schema):
             data = []
             if kind == "text/event-stream":
@@ -118,7 +119,7 @@ class Api:
                 for status, answer in operation["responses"].items()}
 
     def branches(self, schema):
-        """Schemas without references and alternatives of which `schema` is made."""
+        """Yields the schemas without references and alternatives that make up `schema`."""
         schema = self.resolve(schema)
         for name in ("allOf", "anyOf"):
             for one in schema.get(name, []):
@@ -127,8 +128,8 @@ class Api:
             yield schema
 
     def places(self, schema, inside=(), group=""):
-        """Every field below `schema`: (steps, the shared schema that names it). A step is (key, the schema around it, that
-        of the field); the key of a list's entry is 0."""
+        """Yields every field below `schema` as (steps, the shared schema that names it). A step is (key, the schema
+        around it, the field's schema); the key of a list's entry is 0."""
         if "$ref" in schema:
             group = schema["$ref"].rsplit("/", 1)[1]
         schema = self.resolve(schema)
@@ -144,7 +145,7 @@ class Api:
             yield from self.places(below, steps, group)
 
     def sample(self, schema):
-        """A value that fits, with no more than it must have."""
+        """Returns a value that follows the schema, with only the required fields."""
         schema = next(self.branches(schema))
         for name in ("const", "default"):
             if name in schema:
@@ -160,7 +161,7 @@ class Api:
         return {"string": "a", "integer": 1, "number": 1, "boolean": True, "null": None}[kind]
 
     def put(self, body, steps, value):
-        """`body` with `value` at that place; what stands around it is made where it is missing."""
+        """Returns `body` with `value` at that place; missing surrounding values are created."""
         if not steps:
             return value
         (key, around, below), *rest = steps
@@ -179,7 +180,7 @@ def named(steps):
 
 
 def depth_of(body, steps):
-    """How many of the steps lead somewhere."""
+    """Returns the number of steps that exist in the body."""
     for n, (key, _, _) in enumerate(steps):
         if isinstance(key, int) and not (isinstance(body, list) and len(body) > key):
             return n
@@ -197,7 +198,7 @@ def nested(levels, make):
 
 
 PLACE = "here"
-MOST_HELD = 5  # answers about one field and of one status that are held to their schema, which takes longer than the answer
+MOST_HELD = 5  # answers per field and status that are validated, which takes longer than getting the answer
 VALUES = [json.dumps(value) for value in (
     None, True, False, 0, -1, 1, 0.5, 1e308, -1e308, 2**31, -2**31 - 1, 2**63 - 1, -2**63, 2**64, 10**40,
     "", "a", "\0", "\ufffe🦊", "a\n" * 3000, [], {}, [None], [[]], [{}], [1], [-1], ["", "a"],
@@ -216,7 +217,7 @@ class OpenApiTest(unittest.TestCase):
         model = pathlib.Path(cls.folder.name) / (MODEL_NAME + ".gguf")
         subprocess.run([sys.executable, ROOT / "bench/server/short_model.py", os.environ["WINNOW_TEST_MODEL"], model], check=True)
         model.write_bytes(with_infill_tokens(model.read_bytes()))
-        # SmolLM2's own template knows no tools; this one has its marks.
+        # SmolLM2's own template knows no tools; this one uses the same markers.
         template = os.environ["WINNOW_TEMPLATES"] + "/Qwen-Qwen2.5-7B-Instruct.jinja"
         cls.server = Server("-m", str(model), "-t", "1", "-c", "512", "-n", "4", "--chat-template-file", template)
         cls.api = Api()
@@ -234,7 +235,7 @@ class OpenApiTest(unittest.TestCase):
         self.assertEqual(json.loads(self.client.ask("get", "/api/version")[2])["winnow"], self.api.file["info"]["version"])
 
     def test_schemas(self):
-        """They are schemas, and what they refer to is there."""
+        """The schemas are valid, and their references resolve."""
         def nodes(node):
             yield node
             for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
@@ -243,14 +244,15 @@ class OpenApiTest(unittest.TestCase):
         for node in nodes(self.api.file):
             if isinstance(node, dict) and isinstance(node.get("$ref"), str):
                 self.api.resolve(node)
-            # A comma in a text without quotes makes a key without a value.
+            # A comma in an unquoted text makes a key without a value.
             if isinstance(node, dict):
                 self.assertEqual([key for key, value in node.items() if value is None and key != "content"], [])
         for schema in self.api.file["components"]["schemas"].values():
             jsonschema.Draft202012Validator.check_schema(schema)
 
     def test_routes(self):
-        """What may be a path stands in the sources; whether and how it is one, the server says."""
+        """The sources contain every text that may be a path; the server decides whether, and with which method, it is
+        one."""
         texts = {text for source in SERVER.rglob("*.cc") for text in re.findall(r'"(/[^"\s]*)"', source.read_text())}
         candidates = {re.sub(r"\([^)]*\)", "{}", prefix + text) for text in texts for prefix in ("", "/v1")}
         written = {re.sub(r"{\w+}", "{}", path): path for path in self.api.file["paths"]}
@@ -263,7 +265,7 @@ class OpenApiTest(unittest.TestCase):
         self.assertEqual(found, {(method, path) for method, path, _ in self.api.operations()})
 
     def test_fields(self):
-        """A field that the sources read is in the file, and one that requests have there is in the sources."""
+        """Every field that the sources read is in the file, and every request field of the file is in the sources."""
         asked = {steps[-1][0] for _, _, operation in self.api.operations() if "requestBody" in operation
                  for steps, _ in self.api.places(self.api.request_schema(operation))} - {0, 1}
         sources = "\n".join(source.read_text() for source in SERVER.rglob("*.cc") if source.name != "metrics.cc")
@@ -277,7 +279,7 @@ class OpenApiTest(unittest.TestCase):
     # --- Answers
 
     def parts(self, kind, text):
-        """What is held to the schemas of its media type, part by part: [a value for each schema]."""
+        """Returns the parts that are validated by the schemas of the media type: [a value for each schema]."""
         if kind == "application/x-ndjson":
             return [[json.loads(line)] for line in text.splitlines()]
         if kind == "text/event-stream":
@@ -286,7 +288,7 @@ class OpenApiTest(unittest.TestCase):
         return [[json.loads(text) if kind == "application/json" else text]]
 
     def problem(self, validators, status, kind, text):
-        """How an answer differs from the file, or None."""
+        """Returns how an answer differs from the file, or None."""
         allowed = validators.get(str(status), validators.get(f"{status // 100}XX", {}))
         if kind not in allowed:
             return f"{status} with {kind or 'no type'} is not in the file: {text[:300]}"
@@ -338,8 +340,8 @@ class OpenApiTest(unittest.TestCase):
     # --- Malformed values
 
     def bodies(self, operation, seen):
-        """(name, JSON) of requests that have one value each where another is meant. Fields of schemas that a route before
-        had, too, get every seventh value here, each time others."""
+        """Yields (name, JSON) of requests with one wrong value each. Fields of schemas that an earlier route also had
+        get every seventh value here, different ones each time."""
         schema, examples = self.api.request_schema(operation), list(self.api.examples(operation).values())
         visited = set()
         for steps, group in self.api.places(schema):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Anthropic's and ollama's own Python packages against `winnow serve` with the default model.
+"""Tests Anthropic's and ollama's own Python packages against `winnow serve` with the default model.
 
-usage: other_clients_test.py WINNOW VENV, as openai_client_test.py
+usage: other_clients_test.py WINNOW VENV, like openai_client_test.py
 """
 import json
 import unittest

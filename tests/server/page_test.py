@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The server's page in a real browser: chat, a long document, the map of what is kept; keyboard, names, contrast, phones.
+"""Tests the server's page in a real browser: chat, a long document, the cache map, keyboard, labels, contrast, phones.
 
-usage: page_test.py WINNOW [FOLDER]      with FOLDER screenshots are left there
+usage: page_test.py WINNOW [FOLDER]      with FOLDER it leaves screenshots there
 
 Skips itself without a browser or the model (WINNOW_TEST_MODEL), see ../browser/webdriver.py.
 """
@@ -18,7 +18,7 @@ from server_process import Server  # noqa: E402
 DOCUMENT = ROOT / "tests" / "data" / "hound-of-the-baskervilles.txt"
 ENTER, SHIFT, TAB = "\ue007", "\ue008", "\ue004"
 
-# Of every element with text: the contrast between it and the nearest background. 4.5 is WCAG's AA.
+# Finds elements with text whose contrast with the nearest background is below 4.5, WCAG's AA.
 LOW_CONTRAST = """
 const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
 function rgba(colour) { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
@@ -69,7 +69,7 @@ class PageTest(unittest.TestCase):
                        "e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'))", name, value)
 
     def ask(self, browser, text):
-        """Types it and presses Enter; the answer's text."""
+        """Types the text, presses Enter and returns the answer's text."""
         n = browser.script("return document.querySelectorAll('.turn').length")
         browser.script("document.getElementById('message').focus()")
         browser.keys(*text, ENTER)
@@ -77,7 +77,7 @@ class PageTest(unittest.TestCase):
         return browser.script("return [...document.querySelectorAll('.turn.assistant .body')].at(-1).textContent")
 
     def rows(self, browser):
-        """Of the list beside the map: {name: value}."""
+        """Returns the list next to the map as {name: value}."""
         return browser.script("const l = document.querySelector('#answer-cache dl'); return Object.fromEntries("
                               "[...l.querySelectorAll('dt')].map((t) => [t.textContent, t.nextSibling.textContent]))")
 
@@ -89,7 +89,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual([line for line in browser.log() if line["level"] in ("SEVERE", "WARNING")], [])
 
     def converse(self, browser):
-        """A document, a method, two questions."""
+        """Sets a document and a method, and returns the answer to a question and the rows of its list."""
         self.set(browser, "document", DOCUMENT.read_text()[:5000])
         self.set(browser, "method", "lava")
         self.set(browser, "budget", "30%")
@@ -108,7 +108,7 @@ class PageTest(unittest.TestCase):
         cells = browser.script("return [...document.querySelectorAll('#map tbody tr')].map("
                                "(row) => [...row.cells].slice(1).map((cell) => Number(cell.textContent)))")
         self.assertEqual((len(cells), len(cells[0])), (30, 3))
-        self.assertLessEqual(abs(sum(map(sum, cells)) - kept), 90 * 12)  # the answer's own entries come on top
+        self.assertLessEqual(abs(sum(map(sum, cells)) - kept), 90 * 12)  # the answer's own entries are added
         self.assertGreater(len(set(map(tuple, cells))), 15)  # lava gives layers and heads different numbers
         self.ask(browser, "Where is the moor?")
         self.assertGreater(int(self.rows(browser)["not read again"].split()[0].replace(",", "")), 1000)
@@ -124,7 +124,7 @@ class PageTest(unittest.TestCase):
     def test_stop_and_start_again(self):
         browser = self.ready(self.open())
         self.set(browser, "most", "3000")
-        for _ in range(5):  # an answer may have ended by itself before it is stopped
+        for _ in range(5):  # an answer may end by itself before it is stopped
             browser.script("document.getElementById('message').focus()")
             browser.keys(*"Count to one thousand, in words.", ENTER)
             browser.wait("document.querySelector('.turn.assistant .body')?.textContent.length > 0")
@@ -166,17 +166,17 @@ class PageTest(unittest.TestCase):
         self.assertEqual(browser.script("return document.querySelectorAll('.turn').length"), 0)
         self.ask(browser, "And of Spain?")
         browser.wait("document.querySelectorAll('#conversations li').length === 2")
-        browser.open(f"http://localhost:{self.server.port}/")  # as after a restart
+        browser.open(f"http://localhost:{self.server.port}/")  # like after a restart
         self.ready(browser)
         browser.wait("document.querySelectorAll('#conversations li').length === 2")
         titles = browser.script("return [...document.querySelectorAll('#conversations button:first-child')].map((b) => b.textContent)")
-        self.assertEqual(titles, ["And of Spain?", "What is the capital of Japan?"])  # the last one first
+        self.assertEqual(titles, ["And of Spain?", "What is the capital of Japan?"])  # newest first
         browser.script("[...document.querySelectorAll('#conversations button:first-child')].at(-1).click()")
         browser.wait("document.querySelectorAll('.turn').length === 2")
         self.assertEqual(browser.text(".turn.assistant .body"), first)
         self.assertEqual(browser.script("return document.getElementById('system').value"), "You answer in one word.")
         self.assertIn("memory", self.rows(browser))
-        # It goes on, and what was said is not read again.
+        # The conversation continues without reading the earlier turns again.
         self.ask(browser, "Why?")
         rows = self.rows(browser)
         reused, read = (int(rows[name].split()[0].replace(",", "")) for name in ("not read again", "read"))
@@ -195,7 +195,7 @@ class PageTest(unittest.TestCase):
             browser.wait(f"document.querySelectorAll('.turn').length === {n} && !document.getElementById('send').disabled")
         browser.script("document.querySelector('.turn.assistant [aria-label^=Try]').click()")
         wait_for_turns(2)
-        self.assertEqual(browser.text(".turn.assistant .body"), first)  # the same answer: nothing was left to chance
+        self.assertEqual(browser.text(".turn.assistant .body"), first)  # the same answer, since sampling is greedy
         self.assertRegex(self.rows(browser)["read"], "^0 tokens")
         browser.script("document.getElementById('message').focus()")
         browser.keys("\ue013")  # the arrow up
@@ -209,7 +209,7 @@ class PageTest(unittest.TestCase):
         self.assert_clean(browser)
 
     def test_markdown(self):
-        """What is shown of a text, as HTML; and that it grows block by block."""
+        """Tests the HTML for texts, and that it grows block by block."""
         browser = self.ready(self.open())
         def shown(text):
             return browser.script("const place = document.createElement('div'); showMarkdown(place, arguments[0]); return place.innerHTML", text)
@@ -231,7 +231,7 @@ class PageTest(unittest.TestCase):
         link = shown("[winnow](https://example.org/a?b=c)")
         self.assertIn('href="https://example.org/a?b=c"', link)
         self.assertIn('rel="noopener noreferrer"', link)
-        # An answer that grows: the blocks before keep their elements.
+        # When an answer grows, the earlier blocks keep their elements.
         self.assertTrue(browser.script(
             "const place = document.createElement('div'); showMarkdown(place, 'one\\n\\n```\\ncode'); const [a, b] = place.children;"
             "showMarkdown(place, 'one\\n\\n```\\ncode\\n```\\nthree'); "
@@ -267,7 +267,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(visited[0], "skip")
         for name in ("list-toggle", "drawer-toggle", "clear", "message", "send", "add-document"):
             self.assertIn(name, visited)
-        self.assertNotIn("document", visited)  # in a drawer that is closed
+        self.assertNotIn("document", visited)  # it is in a closed drawer
         browser.click("#drawer-toggle")
         for element in browser.find("button, input, select, textarea, summary, [tabindex]"):
             if browser.of(element, "displayed"):
@@ -282,7 +282,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(browser.script("return document.getElementById('message').value"), "a\nb")
 
     def box(self, browser, selector):
-        """Where it is in the window: left, top, right, bottom."""
+        """Returns the element's place in the window: left, top, right, bottom."""
         return browser.script("const r = document.querySelector(arguments[0]).getBoundingClientRect();"
                               "return [r.left, r.top, r.right, r.bottom]", selector)
 
@@ -302,7 +302,7 @@ class PageTest(unittest.TestCase):
                     self.assertEqual(browser.script("const e = document.scrollingElement; return [e.scrollWidth, e.scrollHeight]"), inner)
 
                 self.set(browser, "most", "4")
-                for i in range(4):  # a conversation that is higher than the window scrolls in its own column
+                for i in range(4):  # a conversation higher than the window scrolls in its own column
                     self.ask(browser, f"Tell me of {i}. " + "Please. " * 60)
                 assert_window_does_not_scroll()
                 self.assertLess(browser.script("const e = document.getElementById('talk'); return e.scrollHeight - e.scrollTop - e.clientHeight"), 2)
@@ -316,9 +316,9 @@ class PageTest(unittest.TestCase):
                 browser.click("#drawer-toggle")
                 self.assertEqual(browser.script("return document.getElementById('drawer-toggle').ariaExpanded"), "true")
                 assert_in_sight("#drawer")
-                if width == 1200:  # beside the chat
+                if width == 1200:  # next to the chat
                     self.assertLessEqual(self.box(browser, "#chat")[2], self.box(browser, "#drawer")[0])
-                else:  # over it, until Esc
+                else:  # over the chat, until Esc
                     browser.keys("\ue00c")
                     self.assertFalse(browser.of(browser.find("#drawer")[0], "displayed"))
                 if is_phone:

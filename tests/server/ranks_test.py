@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A server of a model that two processes share: the answers of one process, requests at once, contexts that are saved and
-restored; its end, and what becomes of it when one of the two is gone.
+"""Tests a server whose model two processes share: one process's answers, concurrent requests, contexts that are saved
+and restored, shutdown, and the end of the server if one of the two dies.
 
 usage: ranks_test.py WINNOW
 
-Prints a line that begins with "skipped: " and exits with 0 where mpirun or the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 if mpirun or the model (WINNOW_TEST_MODEL) is missing.
 """
 import concurrent.futures
 import os
@@ -29,13 +29,13 @@ def launcher(n_ranks):
 
 
 def rank_process(server, rank):
-    """The number of the process that mpirun has started as this rank."""
+    """Returns the id of the process that mpirun has started as this rank."""
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
             if parent == server.process.pid and f"OMPI_COMM_WORLD_RANK={rank}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 return int(path.name)
-        except OSError:  # gone by now
+        except OSError:  # the process has ended
             pass
     raise AssertionError(f"there is no rank {rank}")
 
@@ -51,7 +51,7 @@ def ask(server, system, question, **fields):
 
 
 def conversation(server):
-    """What a server answers to requests one after the other."""
+    """Returns a server's answers to consecutive requests."""
     system = " ".join(WORDS * 12)
     said = [ask(server, system, "Who comes?"), ask(server, system, "Who walks?")]
     said.append(ask(server, system, "Who comes?", kv={"evict": "full"}))
@@ -88,7 +88,7 @@ def main():
         assert shared.process.wait(60) == 0, shared.events
         assert shared.events[-1]["event"] == "stopped", shared.events
 
-        # Restored by ranks, and by one process; the launcher's end is the server's.
+        # Ranks restore the context, and a signal to the launcher ends the server.
         again = Server(tool, *flags, *cached, launcher=launcher(3))
         restored = ask(again, " ".join(WORDS * 12), "Who walks?")
         assert restored[:3] == expected[1][:3] and restored[3] > 100, (restored, expected[1])
@@ -96,7 +96,7 @@ def main():
         again.process.wait(60)
         assert any(event["event"] == "stopped" for event in again.events), again.events
 
-        # Who waits for an answer is not left waiting.
+        # A client that waits for an answer is not left waiting.
         broken = Server(tool, *flags, launcher=launcher(2))
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(broken.post, "/v1/completions", {"prompt": " ".join(WORDS), "max_tokens": 100000})

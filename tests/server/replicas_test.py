@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Three servers behind haproxy or nginx (examples/replicas): a context stays with its server; when that is killed under load,
-only what it was answering fails, and another server takes over its contexts from the common folder; one that ends loses nothing.
+"""Tests three servers with haproxy or nginx in front (examples/replicas). A context stays with its server. If that is
+killed under load, only its current answers fail, and another server takes over its contexts from the common folder. A
+server that is stopped loses nothing.
 
 usage: replicas_test.py WINNOW [haproxy|nginx]
 
-Prints a line that begins with "skipped: " and exits with 0 where the proxy or the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 if the proxy or the model (WINNOW_TEST_MODEL) is missing.
 """
 import collections
 import http.client
@@ -46,7 +47,7 @@ def wait_until(condition, what, seconds=30):
 
 
 def get(port, path, headers=None):
-    """(status, headers); status 0: nobody is there."""
+    """Returns (status, headers); the status is 0 if nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path, headers=headers or {})
@@ -69,7 +70,7 @@ class Answer(typing.NamedTuple):
 
 
 class Replicas:
-    """What start.sh starts."""
+    """The processes that start.sh starts."""
 
     def __init__(self, tool, model, folder, proxy):
         self.port, *ports = free_ports(4)
@@ -79,7 +80,7 @@ class Replicas:
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [ROOT / "examples/replicas/start.sh", "-m", model, "-t", "1", "-c", "4096", "--kv-limit", "256MiB",
-             "--grace", "120"],  # other tests may run beside it
+             "--grace", "120"],  # other tests may run at the same time
             env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         lines = [self.process.stdout.readline() for _ in NAMES]
         self.processes = {name: int(line.split("process ")[1].split(",")[0]) for name, line in zip(NAMES, lines)}
@@ -88,7 +89,7 @@ class Replicas:
         return get(self.ports[name], "/health")[0] != 0
 
     def home(self, context):
-        """The server that a context belongs to at present; None where the proxy has none for it."""
+        """Returns the server to which a context belongs at present, or None if the proxy has none for it."""
         status, headers = get(self.port, "/health", {"X-Winnow-Context": context})
         return headers["X-Winnow-Replica"] if status == 200 else None
 
@@ -117,7 +118,7 @@ class Replicas:
         return self.process.wait(60)
 
     def end(self):
-        """Whatever is left of it."""
+        """Ends the processes that still run."""
         if self.process.poll() is None:
             try:
                 self.stop()
@@ -126,7 +127,7 @@ class Replicas:
 
 
 class Load:
-    """A client for each context asks again and again, each time something else."""
+    """A client for each context that asks different questions again and again."""
 
     def __init__(self, replicas, documents):
         self.answers = {context: [] for context in documents}
@@ -148,7 +149,7 @@ class Load:
 
 
 def contexts_of(replicas, n_each):
-    """{name: text}: so many for each server."""
+    """Returns {name: text} with n_each contexts for each server."""
     found = collections.defaultdict(list)
     for i in range(1000):
         server = replicas.home(f"document {i}")
@@ -163,7 +164,7 @@ def contexts_of(replicas, n_each):
 
 
 def check_affinity(replicas, documents):
-    """{context: (server, tokens of the context)}"""
+    """Returns {context: (server, tokens of the context)}."""
     places = {}
     for context, document in documents.items():
         first = replicas.ask(context, document, "Who")
@@ -180,7 +181,7 @@ def check_kill(replicas, documents, places):
     load = Load(replicas, documents)
     time.sleep(1)
     os.kill(replicas.processes[victim], signal.SIGKILL)
-    # Until its memory is freed its socket still takes requests, which then break off.
+    # Until its memory is freed, the killed server's socket still accepts requests, which then break off.
     wait_until(lambda: not replicas.is_there(victim), "a killed server is gone", 3)
     gone = time.monotonic()
     time.sleep(2.5)
@@ -191,7 +192,7 @@ def check_kill(replicas, documents, places):
         assert len(answers) > 4, (context, answers)
         for answer in answers:
             if answer.status == 200:
-                # Nothing of it was read again, also not by who took it over.
+                # The context was not read again, not even by a server that took it over.
                 assert answer.cached >= n_context, (context, answer)
                 assert answer.server == home or (home == victim and answer.server in NAMES), (context, answer)
             else:
@@ -203,7 +204,7 @@ def check_kill(replicas, documents, places):
 
 
 def check_end(replicas, documents, places, killed):
-    """A server that gets SIGTERM tells the proxy, takes what still comes, and ends what is under way."""
+    """On SIGTERM a server informs the proxy, accepts requests that still arrive, and finishes those in progress."""
     context = next(context for context, (home, _) in places.items() if home != killed)
     home, n_context = places[context]
     connection = http.client.HTTPConnection("127.0.0.1", replicas.port, timeout=60)

@@ -72,13 +72,13 @@ TEST_F(ResponsesHttpTest, GoesOnFromAResponse) {
   Json next = say("and the cat");
   next["previous_response_id"] = one["id"];
   const Json two = ask(next);
-  // Instructions are not taken over; the conversation is.
+  // Instructions are not carried over, but the conversation is.
   const Json whole = ask(say(Json::parse(R"([{"role":"user","content":"the hat"},
       {"type":"message","role":"assistant","content":[{"type":"output_text","text":"so it is"}]},
       {"role":"user","content":[{"type":"input_text","text":"and the cat"}]}])")));
   EXPECT_EQ(n_tokens(two), n_tokens(whole));
   EXPECT_EQ(two["previous_response_id"], one["id"]);
-  // From a stream as well.
+  // A streamed response can be continued as well.
   const Json three = events(next).back()["response"];
   next["previous_response_id"] = three["id"];
   EXPECT_GT(n_tokens(ask(next)), n_tokens(three));
@@ -128,7 +128,7 @@ TEST_F(ResponsesHttpTest, ThoughtsAreAnItem) {
     if (event["type"] == "response.reasoning_text.delta") thoughts += event["delta"];
   }
   EXPECT_EQ(thoughts, "why\n");
-  // It comes back as it was given.
+  // The output can be sent back as input.
   body["input"] = answer["output"];
   body["input"].push_back({{"role", "user"}, {"content", "b"}});
   ask(body);
@@ -175,11 +175,11 @@ TEST_F(ResponsesHttpTest, UnknownToolsAreToldInTheLog) {
     EXPECT_NE(warnings.find("'web_search'"), std::string::npos);
     EXPECT_NE(warnings.find("'file_search'"), std::string::npos);
   }
-  body["tools"].erase(0);  // nothing but what is passed over
+  body["tools"].erase(0);  // only tools that are ignored are left
   body.erase("tool_choice");
   body["max_output_tokens"] = 2;
   ask(body);
-  stop(1);  // it may log until then
+  stop(1);  // the server may log until then
 }
 
 TEST_F(ResponsesHttpTest, SchemasHold) {
@@ -189,7 +189,7 @@ TEST_F(ResponsesHttpTest, SchemasHold) {
   EXPECT_EQ(ask(body)["output"][0]["content"][0]["text"], "\"so\"");
 }
 
-// What Codex and other agents send back.
+// Items that Codex and other agents send back.
 TEST_F(ResponsesHttpTest, ItemsOfOtherTools) {
   ResponseStore store;
   const ResponsesRequest request = translate_responses(Json::parse(R"({"input":[{"role":"user","content":"a"},

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""`winnow serve` ends on SIGTERM whenever it comes: right after "listening", and at random moments of starting.
+"""Checks that `winnow serve` ends on SIGTERM at any time: right after "listening", and at random moments of starting.
 
 usage: stop_test.py WINNOW [--rounds 8] [--random 8] [--limit 20] [--seed 1]
 
---rounds  ends right after "listening"; the exit code has to be 0
---random  ends at random moments; before "listening" the process may also end of the signal
---limit   seconds that an end may take
+--rounds  stops right after "listening"; the exit code must be 0
+--random  stops at random moments; before "listening" the process may also die of the signal
+--limit   seconds that the end may take
 
-Prints a line that begins with "skipped: " and exits with 0 where the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 if the model (WINNOW_TEST_MODEL) is missing.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ import time
 
 
 class Start:
-    """A server that is being started."""
+    """A server that is starting."""
 
     def __init__(self, tool, model):
         self.process = subprocess.Popen([tool, "serve", "-m", model, "--port", "0", "-t", "1"], stderr=subprocess.PIPE,
@@ -36,7 +36,7 @@ class Start:
                 self.is_listening.set()
 
     def end(self, limit):
-        """The exit code; None where it hangs."""
+        """Stops the server and returns its exit code, or None if it hangs."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(limit)

@@ -56,7 +56,7 @@ TEST_F(ToolsHttpTest, OneNamedFunction) {
   request["tools"].push_back(other);
   request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "time"}}}};
   EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
-  // Once, unless the request says otherwise: a model may go on calling it to the end.
+  // The function is called once unless the request says otherwise, since a model may go on calling it to the end.
   const auto parallel = [&] { return parse_chat(Fields(request), false).options.parallel_tool_calls; };
   request.erase("parallel_tool_calls");
   EXPECT_EQ(parallel(), false);
@@ -92,7 +92,7 @@ TEST_F(ToolsHttpTest, CallsInAStream) {
   EXPECT_EQ(name, "weather");
   EXPECT_EQ(arguments, whole);
   EXPECT_EQ(reason, "tool_calls");
-  EXPECT_GT(n_deltas, 5);  // it comes in pieces
+  EXPECT_GT(n_deltas, 5);  // the arguments come in pieces
 }
 
 TEST_F(ToolsHttpTest, ThoughtsApart) {
@@ -108,7 +108,7 @@ TEST_F(ToolsHttpTest, ThoughtsApart) {
   EXPECT_EQ(ask(plain)["choices"][0]["message"]["content"], "<think>\nwhy\n</think>\n\nso");
 }
 
-// Answered or refused, with nobody else held up: the test's own time limit is the bound.
+// Such requests are answered or refused without delaying others; the test's own time limit is the bound.
 TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   start();
   const auto status = [&](const Json& parameters) {
@@ -141,7 +141,7 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   status({{"type", "object"},
           {"properties", {{"x", {{"type", "string"}, {"pattern", "^((((a{1,99}){1,99}){1,99}){1,99})$"}}}}}});
   status({{"type", "object"}, {"properties", {{std::string(200, 'n'), {{"type", "string"}}}}}});
-  // Joined with itself it doubles at every level.
+  // The schema is joined with itself and doubles at every level.
   Json doubled = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
   for (int i = 0; i < 40; ++i) {
     const Json next = {{"$ref", "#/$defs/d" + std::to_string(i + 1)}};
@@ -152,7 +152,7 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   status({{"type", "object"}, {"properties", {{"x", {{"type", "string"}, {"pattern", "^(?=(a|b)*a(a|b){40}$)"}}}}}});
 }
 
-// As clients send them: large bounds, long names, anything for a schema; what is wrong is named with its tool.
+// Tools of real clients have large bounds, long names, or any JSON as a schema. Errors name the tool.
 TEST_F(ToolsHttpTest, ToolsOfTheWild) {
   start();
   Json request = body(Json::parse(R"([{"role":"user","content":"a"}])"));

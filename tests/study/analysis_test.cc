@@ -47,7 +47,7 @@ const std::vector<const char*> kMethods = {"streaming-llm:window=4",
                                            "lava:window=8",
                                            "kvzip:window=4"};
 
-// A layer that looks so sharply at keys that few bits would be another attention.
+// One layer attends so sharply that codes of few bits would change its attention, so its heads are raised.
 TEST(Analysis, TellsOfHeadsThatAreRaised) {
   const auto engine = tiny_engine({.head_dim = 32, .gain_of = [](const std::string& name) {
                                      return name == "blk.1.attn_k.weight" ? 10.0F : 1.0F;
@@ -102,7 +102,7 @@ TEST(Analysis, EveryLossIsBelowItsBoundsAndEveryPartAddsUp) {
       EXPECT_LE(cut.best_loss, cut.least_loss + 1e-12);
       EXPECT_LE(cut.least_loss, cut.oracle_loss + 1e-12);
       EXPECT_LE(cut.best_loss, cut.best_allocation + 1e-9);
-      // Their selection is not the scorer's ranking.
+      // Critical methods do not select by the scorer's ranking.
       if (cut.method.find("critical") == std::string::npos) {
         EXPECT_LE(cut.best_allocation, cut.oracle_loss + 1e-9);
       }
@@ -137,7 +137,7 @@ TEST(Analysis, ABudgetForEverythingLosesNothing) {
   EXPECT_TRUE(find_violations(analysis).empty());
 }
 
-// At equal bytes: what is stored counts, not what would be if it were stored in f16.
+// The output error is that of the entries as they are stored, not of the same entries in f16.
 TEST(Analysis, TheOutputIsOfWhatIsStored) {
   const Analysis analysis =
       analyse(tiny_engine(), options_of({"auto-fast:window=4,bits=4", "auto-fast:window=4,bits=4,fit=none",
@@ -156,7 +156,7 @@ TEST(Analysis, TheOutputIsOfWhatIsStored) {
   EXPECT_LT(fitted.bytes_kept, plain.bytes_kept);
   EXPECT_LT(fitted.output_error, coded.output_error);
   EXPECT_EQ(fitted.oracle_loss, coded.oracle_loss);  // the same entries
-  // A budget for everything keeps it as it is.
+  // A budget for all entries keeps them unchanged.
   EXPECT_EQ(of("auto-fast:window=4,bits=own,fit=none", "100%").output_error, 0);
 }
 
@@ -178,13 +178,13 @@ TEST(Analysis, BytesHoldTheMostImportantOfEveryByte) {
       EXPECT_NEAR(losses[t][s], expected[t][s], 1e-12) << entry_type_name(kByteTypes[t]) << " " << kByteShares[s];
     }
   }
-  // Beside entries of 260 bytes those of 132 come first for three quarters of the importance.
+  // Entries of 132 bytes with three quarters of the importance come before entries of 260 bytes.
   LayerInfo wider = layer;
   wider.key_dim = wider.value_dim = 64;
   const std::vector<std::vector<double>> both{{4, 4}, {3, 3}};
   const std::vector<const LayerInfo*> layers{&wider, &layer};
   EXPECT_NEAR(loss_by_bytes(both, layers)[0][5], 8.0 / 14, 1e-12);  // 264 of 392 bytes
-  // A size that q8_0 does not have.
+  // q8_0 does not support this size.
   LayerInfo narrow = layer;
   narrow.key_dim = 48;
   const std::vector<const LayerInfo*> narrow_layers{&narrow};
@@ -234,7 +234,7 @@ TEST(Analysis, TextHasEveryRow) {
   std::string line;
   int n_lines = 0;
   while (std::getline(lines, line)) {
-    // The method with a comma stands in quotes.
+    // The method with a comma is quoted.
     const auto in_quotes = line.starts_with("\"snapkv:window=8,pool=none\",") ? 1 : 0;
     EXPECT_EQ(std::count(line.begin(), line.end(), ','), 20 + in_quotes) << line;
     ++n_lines;

@@ -1,5 +1,5 @@
-// winnow calibrate, analyze and inspect as a person runs them. Needs WINNOW_TEST_MODEL; the shipped profiles are for
-// the default model, and their cases are skipped with another.
+// Runs winnow calibrate, analyze and inspect as a user does. Needs WINNOW_TEST_MODEL; the shipped profiles are for the
+// default model, and their cases are skipped with another one.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using Words = std::vector<std::string>;
 
 class CalibrateTool : public ModelToolTest {
  protected:
-  // On one thread: threads that wait for each other crawl on a machine that is busy.
+  // Runs on one thread, because threads that wait for each other are very slow on a busy machine.
   ProcessResult tool(const std::string& command, const Words& flags, ProcessOptions options = {}) const {
     Words arguments{command, "-m", model_, "-t", "1"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());

@@ -56,7 +56,7 @@ TEST(Calibration, AProfileIsRightAndRunsInASession) {
         const double kept = profile.kept[r * n_heads + h];
         sum += kept;
         EXPECT_LE(kept, 1);
-        // Above the rows that have no room for what is protected.
+        // Rows of smaller budgets have no room for the protected entries.
         if (profile.ratios[r] > 0.2) {
           EXPECT_GE(kept, before[h] - 1e-4) << "a larger budget takes from a head";
         }
@@ -97,13 +97,13 @@ TEST(Calibration, GoesOnAfterAKillWithTheSameFile) {
     {
       Calibration calibration(tiny_engine(), options_of("snapkv:window=4"), samples_of(4), state);
       for (int i = 0; i < n_before; ++i) calibration.step(nullptr);
-      // Stopped within the next sample: that one is lost.
+      // The calibration is stopped within the next sample, which is lost.
       test::expect_error(ErrorCode::kCancelled, "the calibration was stopped",
                          [&] { calibration.step([](double part) { return part < 0.5; }); });
       EXPECT_EQ(calibration.n_done(), n_before);
     }
     CalibrationOptions later = options_of("snapkv:window=4");
-    later.date = "2026-01-01";  // of no account: the calibration began earlier
+    later.date = "2026-01-01";  // ignored, because the calibration began earlier
     Calibration calibration(tiny_engine(), later, samples_of(4), state);
     EXPECT_EQ(calibration.n_done(), n_before);
     while (calibration.n_done() < 4) calibration.step(nullptr);
@@ -141,7 +141,7 @@ TEST(Calibration, ForeignAndDamagedStatesAreRefused) {
   other = options_of("snapkv:window=4");
   other.seed = 4;
   EXPECT_EQ(code(other, samples_of(2), engine), ErrorCode::kInvalidArgument);
-  // More samples of the same calibration go on.
+  // The same calibration may continue with more samples.
   EXPECT_EQ(code(options_of("snapkv:window=4"), samples_of(3), engine), ErrorCode::kInternal) << "no error";
 
   const std::string whole = read_bytes(path);

@@ -1,4 +1,4 @@
-// The error of a head's output, against sums in double, and the loss curves made of it.
+// The error of a head's output compared with sums in double, and the loss curves computed from it.
 #include "study/head_output.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using test::tiny_tokens;
 
 constexpr int kContext = 70, kLater = 9, kRows = 7;
 
-// Shows every layer of a context and what followed it, in f32.
+// Calls `body` with every layer of a context and the tokens after it, in f32.
 void with_layers(const std::function<void(const LayerView&)>& body) {
   const auto engine = tiny_engine();
   SessionOptions options;
@@ -44,7 +44,7 @@ Rows rows_of(const LayerView& view, int h) {
           static_cast<std::size_t>(view.shape.key_dim)};
 }
 
-// Some entries' rows, times a factor.
+// Returns the rows of the entries in `kept`, times a factor.
 std::vector<float> chosen(const std::vector<float>& rows, std::size_t d, const std::vector<int>& kept,
                           float factor = 1) {
   std::vector<float> out;
@@ -54,7 +54,7 @@ std::vector<float> chosen(const std::vector<float>& rows, std::size_t d, const s
   return out;
 }
 
-// Attention of row r of query head h, in double: [value_dim].
+// Returns the attention output [value_dim] of row r of query head h, computed in double.
 std::vector<double> output(const LayerView& view, int h, int r, const std::vector<float>& keys,
                            const std::vector<float>& values, std::size_t n_seen) {
   const auto d = static_cast<std::size_t>(view.shape.key_dim);
@@ -119,7 +119,7 @@ TEST(HeadOutput, TheErrorIsThatOfTheOutput) {
   });
 }
 
-// Scores of the entries before the window of 3, no two the same.
+// Returns scores of the entries before the window of 3, all of them different.
 std::vector<float> scores_of_prefix() {
   std::vector<float> scores(kContext - 3);
   for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<float>((i * 37) % 67);
@@ -142,7 +142,7 @@ TEST(RefittedLoss, WithoutReferenceRowsItIsTheErrorOfTheBest) {
                                                           .value_type = EntryType::kF32},
                                                          {}, kRows);
     ASSERT_EQ(loss.size(), order.size() + 1);
-    // 0, 10 and 40 % of 65 candidates are among the places.
+    // The curve has points at 0, 10 and 40 % of the 65 candidates.
     for (const std::size_t n : {std::size_t{0}, std::size_t{7}, std::size_t{26}}) {
       std::vector<int> kept{0, 1, kContext - 3, kContext - 2, kContext - 1};
       kept.insert(kept.end(), order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n));
@@ -164,7 +164,7 @@ TEST(RefittedLoss, RefittingLowersItAndCodesRaiseItsEnd) {
       .n_context = kContext, .sinks = 2, .scores = scores, .key_type = EntryType::kF32, .value_type = EntryType::kF32};
   double plain = 0, fitted = 0;
   with_layers([&](const LayerView& view) {
-    // The rows that the error is taken over are the reference: nothing could fit better.
+    // The reference consists of the rows that the error is measured on, so no other fit could be better.
     const std::ptrdiff_t n = std::ptrdiff_t{view.n_window_rows} * view.n_head * view.shape.key_dim;
     const ReferenceQueries same{view.n_window_rows, {view.window_q, view.window_q + n}};
     for (int h = 0; h < view.n_kv_head; ++h) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Opens the page of `winnow inspect` in a real browser and reads its values back against --json.
+"""Opens the page of `winnow inspect` in a real browser and compares its values with --json.
 
-usage: inspect_page_test.py WINNOW TEXT [TOKENS]     (default 1500; 4096 is the size that the page is measured at)
+usage: inspect_page_test.py WINNOW TEXT [TOKENS]     (default 1500; the page is measured at 4096)
 
 Skips itself without a browser or the model (WINNOW_TEST_MODEL), see ../browser/webdriver.py.
 """
@@ -19,7 +19,7 @@ import webdriver  # noqa: E402
 MAX_BYTES = 5_000_000
 MAX_OPEN_MS = 1000
 
-# The two sides of the page, and the rows of its summary.
+# Scripts that return the two sides of the page and the rows of its summary.
 SIDES = """const side = (id) => { const e = document.getElementById(id);
   return {kept: e.dataset.kept.split(' ').map(Number), read: e.querySelector('.read').textContent,
           doc: e.querySelector('.doc').textContent}; };
@@ -33,8 +33,8 @@ def check(condition, what):
 
 
 def load(browser, page, fragment=""):
-    """Opens the page afresh; how long it took, in ms."""
-    browser.open("about:blank")  # another fragment alone loads nothing
+    """Loads the page anew and returns the time that it took, in ms."""
+    browser.open("about:blank")  # a change of the fragment alone does not load
     browser.open(f"file://{page}#{fragment}")
     return float(browser.wait("document.documentElement.dataset.loadMs", seconds=60))
 
@@ -82,7 +82,7 @@ def main():
         with webdriver.Browser(1280, 900) as browser:
             check_values(browser, page, values, pathlib.Path(text).read_text(encoding="utf-8"), n_tokens)
             check_summary(browser, values)
-            # A busy machine may be slow once.
+            # A busy machine may be slow once, so the best of three counts.
             times = [load(browser, page) for _ in range(3)]
             check(min(times) < MAX_OPEN_MS, f"the page took {min(times)} ms to open")
             check(browser.log() == [], f"the page's script complains: {browser.log()}")

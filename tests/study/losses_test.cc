@@ -39,8 +39,8 @@ TEST(Losses, EveryBoundHoldsAndNothingEvictedCostsNothing) {
   }
 }
 
-// Two tokens with opposite values, each with half of the attention, and one of them evicted: every bound is reached, so
-// that a factor or a term that is missing in any of them is seen.
+// One of two tokens with opposite values and equal attention is evicted. Every bound is then reached, so that a missing
+// factor or term in any of them shows.
 TEST(Losses, EveryBoundIsReachedInTheWorstCase) {
   constexpr int kHeadDim = 8;
   RandomCache whole(1, 1, 1, kHeadDim, 2, 1);
@@ -50,7 +50,7 @@ TEST(Losses, EveryBoundIsReachedInTheWorstCase) {
   whole.values[0][kHeadDim + 1] = 3;
   std::fill(whole.w_o[0].begin(), whole.w_o[0].end(), 0.0F);
   for (int e = 0; e < whole.n_embd; ++e) {
-    whole.w_o[0][e] = 0.25F;  // what the values do not use, and smaller
+    whole.w_o[0][e] = 0.25F;  // a smaller row that the values do not use
     whole.w_o[0][whole.n_embd + e] = e % 2 == 0 ? 1.0F : -0.5F;
   }
   const std::vector<std::vector<std::int32_t>> kept = {{1}};

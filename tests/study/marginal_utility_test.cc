@@ -20,7 +20,7 @@ std::vector<double> random_curve(std::mt19937& random, int n) {
 }
 
 TEST(LuKv, LossCurveIsWhatIsLeftOut) {
-  // Ranked 2, 0, 1; equal scores would put the later token first.
+  // The ranking is 2, 0, 1. With equal scores the later token ranks first.
   EXPECT_EQ(loss_curve(std::vector<double>{1, 2, 4}, std::vector<float>{5, 1, 9}), (std::vector<double>{7, 3, 2, 0}));
   EXPECT_EQ(loss_curve(std::vector<double>{1, 2}, std::vector<float>{5, 5}), (std::vector<double>{3, 1, 0}));
 }
@@ -33,7 +33,7 @@ TEST(LuKv, SurrogateIsTheGreatestConvexCurveBelow) {
     ASSERT_NEAR(surrogate.front(), loss.front(), 1e-12 * loss.front());
     ASSERT_EQ(surrogate.back(), loss.back());
     for (std::size_t i = 0; i < loss.size(); ++i) {
-      // By definition: the lowest chord over i.
+      // By definition it is the lowest chord over i.
       double hull = loss[i];
       for (std::size_t a = 0; a < i; ++a) {
         for (std::size_t b = i + 1; b < loss.size(); ++b) {

@@ -54,7 +54,7 @@ TEST(ScorerChoice, TakesTheDefaultsOfThePresetThatWillUseIt) {
   EXPECT_EQ(choose_scorer("snapkv:window=16,pool=avg").text(), "lu-kv-snapkv:window=16,pool=avg");
   EXPECT_EQ(choose_scorer("tova").text(), "tova:layers=lu-kv,heads=lu-kv");
   EXPECT_EQ(choose_scorer("ada-snapkv").scorer_text(), EvictionOptions::parse("snapkv").scorer_text());
-  // What an error message names can be given as it is.
+  // A method that an error message names is valid input.
   for (const char* method : {"snapkv:window=8", "lu-kv-expected-attention", "cake", "h2o", "knorm:sinks=2"}) {
     const std::string text = EvictionOptions::parse(method).scorer_text();
     EXPECT_EQ(choose_scorer(text).scorer_text(), text);

@@ -1,4 +1,4 @@
-// What the tests of calibration and analyses share: a tiny model's engine, random prompts, a folder.
+// Shared by the tests of calibration and analyses: a tiny model's engine and random prompts.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace winnow::test {
 
-// One thread: the tests then do not wait for each other, and sums have one order.
+// Uses one thread, so that tests do not wait for each other's threads and sums have one order.
 inline std::shared_ptr<Engine> tiny_engine(const TinyModelOptions& options = {}) {
   const TinyModel file(options);  // the mapping outlives the name
   return Engine::create(Model::load(file.path()), {.n_threads = 1});

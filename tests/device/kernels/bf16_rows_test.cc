@@ -1,4 +1,4 @@
-// Rows on their way into products of bfloat16, over fibers, beside double precision.
+// Kernels that convert rows for products of bfloat16, run over fibers and compared with double precision.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ std::vector<float> numbers(std::size_t n, unsigned seed) {
 
 float as_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16U); }
 
-// Half a unit in the last of bfloat16's 8 bits, and what float32 loses.
+// Expects at most half a unit in the last of bfloat16's 8 bits and the rounding of float32.
 void expect_rounded(double expected, std::uint16_t got) {
   EXPECT_NEAR(as_float(got), expected, std::abs(expected) / 256 + 1e-6);
 }

@@ -40,7 +40,7 @@ struct Case {
   }
 };
 
-// Queries as the kernel uses them: rounded to the entries' type.
+// Returns queries that are rounded to the entries' type, as the kernel uses them.
 AlignedRows rounded_queries(const LayerAttention& layer, int n_rows, unsigned seed) {
   const auto n = static_cast<std::size_t>(n_rows * layer.n_head * layer.key_dim);
   AlignedRows q(n, seed);
@@ -83,7 +83,7 @@ void expect_reference(const Case& c, ThreadOrder order = ThreadOrder::kAscending
   const AlignedRows q = rounded_queries(layer, c.n_rows, 11);
   const Result result = attend(layer, heads, q.data(), c.n_rows, order);
 
-  // What rounding the weights to the type does to a mean of values, of which hardly any is greater than 5.
+  // The weights are rounded to the type, which changes a mean of values (hardly any exceeds 5) by at most this.
   const double tolerance = (c.type == EntryType::kF16 ? 0x1p-11 : 0x1p-8) * 3 + 1e-4;
   for (int h = 0; h < layer.n_kv_head; ++h) {
     const int n_entries = c.heads[static_cast<std::size_t>(h)].n_entries;

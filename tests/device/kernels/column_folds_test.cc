@@ -25,7 +25,7 @@ struct Case {
   float soft_cap = 0;
 };
 
-// Numbers of nine bits are one term of float16 and two of bfloat16.
+// Returns queries of nine bits, which are one term of float16 and two of bfloat16.
 AlignedRows round_queries(const Case& c, int n_head) {
   const auto n = static_cast<std::size_t>(c.n_rows * n_head * c.dim);
   AlignedRows q(n, 11);
@@ -52,7 +52,7 @@ void expect_reference(const Case& c) {
   const int stride = heads.n_most() + 3;
   std::vector<std::int32_t> n_columns;
   for (const PagedHead& head : c.heads) n_columns.push_back(std::max(0, head.n_entries - c.n_window));
-  // The rows in parts, the first of which overwrites.
+  // Folds the rows in parts. The first part overwrites the columns, the others add to them.
   const auto measure = [&](ThreadOrder order, std::vector<int> ends) {
     std::vector<float> columns(static_cast<std::size_t>(n_head * stride), std::nanf(""));
     int first = 0;

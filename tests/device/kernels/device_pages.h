@@ -16,8 +16,8 @@
 
 namespace winnow::device {
 
-// The pages of one KV head. Each one's rows lie in memory of their own, so that reading past them is found by
-// sanitizers; slots without an entry hold NaNs.
+// The pages of one KV head. Each page's rows have their own allocation, so that sanitizers find reads past them. Slots
+// without an entry hold NaNs.
 class TestPages {
  public:
   TestPages(const LayerAttention& layer, int first_slot, int n_entries, unsigned seed, float magnitude = 1.0F)
@@ -100,7 +100,7 @@ class TestPages {
   std::vector<kernels::EntryRun> runs_;
 };
 
-// Returns the layer of one KV head as the kernels on this machine's processor know it.
+// Returns the shape of one KV head of the layer, for the kernels of this machine's processor.
 inline kernels::AttentionShape shape_of(const LayerAttention& layer) {
   return {.n_group = layer.n_head / layer.n_kv_head,
           .key_dim = layer.key_dim,

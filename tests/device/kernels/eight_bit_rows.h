@@ -13,7 +13,7 @@
 
 namespace winnow::device {
 
-// Memory from a 256-byte aligned address on, exactly as large as asked for, so that sanitizers find what is beyond.
+// An array at a 256-byte aligned address, exactly as large as asked for, so that sanitizers find accesses beyond it.
 template <class T>
 class AlignedArray {
  public:
@@ -48,7 +48,7 @@ class EightBitArrays {
         scales_(static_cast<std::size_t>(n_rows) * n_ / 16) {}
 
   EightBitRows rows() const { return {numbers_.data(), scales_.data()}; }
-  // Returns the rows from one on.
+  // Returns the rows from `row` on.
   EightBitRows rows_from(int row) const {
     const auto at = static_cast<std::size_t>(row) * n_;
     return {numbers_.data() + at, scales_.data() + at / 16};

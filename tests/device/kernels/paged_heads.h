@@ -1,5 +1,5 @@
-// The heads of a layer with their entries in pages, as device kernels see them, and as the kernels for the processor
-// do.
+// The heads of a layer, with their entries in pages for device kernels and with the same entries for the processor's
+// kernels.
 #pragma once
 
 #include <cmath>
@@ -16,17 +16,17 @@
 
 namespace winnow::device {
 
-// How many entries a head has, and in which slot the first one lies.
+// The number of entries of a head, and the slot of the first one.
 struct PagedHead {
   std::int32_t n_entries;
   std::int32_t first_slot = 0;
 };
 
-// Random entries. What is in a page but is no entry is NaN, and every page is memory of its own, so that sanitizers
-// find what is read beyond it.
+// KV heads of random entries. Slots without an entry hold NaNs, and every page has its own allocation, so that
+// sanitizers find reads beyond it.
 class PagedHeads {
  public:
-  // The layer's KV heads are those of the list.
+  // `heads` lists the layer's KV heads.
   PagedHeads(const LayerAttention& layer, const std::vector<PagedHead>& heads, unsigned seed, float magnitude = 1.0F)
       : layer_(layer) {
     for (const PagedHead& head : heads) {
@@ -41,7 +41,7 @@ class PagedHeads {
     }
   }
 
-  // The shape of one KV head; sink logits are those of all.
+  // Returns the shape of one KV head, with the sink logits of all heads.
   kernels::AttentionShape shape() const { return shape_of(layer_); }
   const kernels::HeadEntries& entries(int head) const { return rows_[static_cast<std::size_t>(head)]->entries(); }
   const HeadTable* tables() const { return tables_.data(); }
@@ -82,7 +82,7 @@ class PagedHeads {
   std::int32_t n_most_ = 0;
 };
 
-// Random numbers at a multiple of 16 bytes.
+// Random numbers at a 16-byte aligned address.
 class AlignedRows {
  public:
   AlignedRows(std::size_t n, unsigned seed, float magnitude = 1.0F) : numbers_(n / 4 + 1) {

@@ -1,4 +1,4 @@
-// Rows to pages, and copies of bytes.
+// Kernels that store rows in pages and copy bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -14,7 +14,7 @@ using simt::ThreadOrder;
 
 constexpr ThreadOrder kOrders[] = {ThreadOrder::kAscending, ThreadOrder::kDescending, ThreadOrder::kRandom};
 
-// Expects bytes that are the nearest to the numbers, and sums that are those of the bytes.
+// Expects the bytes that are nearest to the numbers, and the sums of these bytes.
 void expect_eight_bits(const EightBitArrays& rows, const std::vector<double>& expected) {
   ASSERT_EQ(rows.size(), expected.size());
   for (std::size_t i = 0; i < rows.size(); i += 32) {
@@ -88,7 +88,7 @@ TEST(RmsNormRows, MatchesDoublePrecision) {
             ASSERT_NEAR(static_cast<double>(out[i]), expected[i], 1e-6 * (1 + std::abs(expected[i])));
           }
           ASSERT_NO_FATAL_FAILURE(expect_eight_bits(eight, expected));
-          // A row alone has the same bits, and so do the outputs one by one.
+          // A row alone, with only one of the outputs, has the same bits.
           const AlignedArray<float> alone(static_cast<std::size_t>(n));
           queue_rms_norm_rows(queue, {.x = x.data() + (n_rows - 1) * n,
                                       .add = nullptr,

@@ -45,8 +45,8 @@ LayerAttention layer_of(int n_group, int n_kv_head, int dim, EntryType type = En
   return layer_of(n_group, n_kv_head, dim, dim, type, type);
 }
 
-// A step of some sequences. Every number depends on the seed and the place among the KV heads, not on the number of
-// sequences.
+// A decode step of several sequences. Every number depends on the seed and on the place among the KV heads, not on the
+// number of sequences.
 class TestStep {
  public:
   TestStep(const LayerAttention& layer, const Lengths& lengths, unsigned seed = 1, float magnitude = 1.0F)
@@ -139,7 +139,7 @@ class TestStep {
   std::vector<HeadTable> tables_;
 };
 
-// Weights are rounded to float16: by up to 2^-11 of their size, which values multiply.
+// Weights are rounded to float16, by up to 2^-11 of their size, and multiplied with values.
 constexpr double kTolerance = 5e-4;
 
 void expect_right(const LayerAttention& layer, const Lengths& lengths, float magnitude = 1.0F,

@@ -15,9 +15,9 @@ namespace {
 using simt::ThreadOrder;
 
 struct TypeCase {
-  const char* name;  // ggml's
+  const char* name;  // ggml's name
   WeightType type;
-  std::vector<std::size_t> half_offsets;  // of a block's scales in 16 bits
+  std::vector<std::size_t> half_offsets;  // byte offsets of the 16-bit scales in a block
 };
 
 const TypeCase kTypes[] = {
@@ -33,7 +33,7 @@ const TypeCase& case_of(WeightType type) {
   std::abort();
 }
 
-// Random weights of a type, and what they are.
+// Random weights of a type as bytes, and the numbers that these stand for.
 struct TestWeight {
   TestWeight(WeightType weight_type, int n_rows, int n_in, std::mt19937& random)
       : type(weight_type),
@@ -79,7 +79,7 @@ struct TestWeight {
   std::vector<double> numbers;
 };
 
-// Rows of x as both kinds of weights read them.
+// Rows of x in 8 bits and in float32, as the two kinds of weights read them.
 struct TestRows {
   TestRows(int n_rows, int n_in, std::mt19937& random)
       : eight(n_rows, n_in), floats(random_floats(eight.size(), random)) {
@@ -215,7 +215,7 @@ TEST(VectorProducts, TakeSeveralWeightsWithBiasAndResidual) {
         const AlignedArray<float> bias = random_floats(61, random);
         std::vector<std::vector<float>> added(3);
         plan.parts[0].bias = bias.data();
-        for (std::size_t p = 1; p < types.size(); ++p) {  // the residual in y itself
+        for (std::size_t p = 1; p < types.size(); ++p) {  // adds the residual in y itself
           for (std::size_t i = 0; i < y[p].size(); ++i) {
             y[p][i] = static_cast<float>(random() % 1000) * 0.01F;
             added[p].push_back(y[p][i]);

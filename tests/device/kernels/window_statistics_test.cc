@@ -131,7 +131,7 @@ void expect_reference(const Case& c) {
         expect_close(result.last[at], expected.last[from], "last", i);
         const double n = c.n_rows, mean = expected.mean[from], m2 = expected.m2[from], max = expected.max[from];
         expect_close(result.squares[at], m2 + n * mean * mean, "squares", i, 2 * kTolerance);
-        // What the tolerance of the weights does to a sum of squared differences.
+        // The tolerance of the weights changes a sum of squared differences by up to this.
         const double slack = kTolerance / 5 * n * max * std::sqrt(m2 / n);
         ASSERT_NEAR(static_cast<double>(result.m2[at]), m2,
                     kTolerance * m2 + slack + kTolerance * kTolerance / 100 * n * max * max + 1e-30)
@@ -157,7 +157,7 @@ TEST(WindowStatistics, MatchTheReferenceForNumbersOfRowsAndColumns) {
   }
 }
 
-// Slices of four tiles, then of more.
+// The entries form slices of four tiles, then of more.
 TEST(WindowStatistics, MatchTheReferenceForManySlices) {
   for (const int n_entries : {255, 256, 257, 1000, 8200, 9000}) {
     expect_reference({.n_group = 1, .n_rows = 5, .heads = {{n_entries, 7}}, .n_window = 5});

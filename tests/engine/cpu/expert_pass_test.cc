@@ -1,4 +1,4 @@
-// How often experts' weights are read: once a layer for a whole prompt, and in decoding those that were chosen.
+// Reads of experts' weights: a prompt reads every expert once per layer, and decoding reads the chosen ones.
 #include "engine/cpu/expert_pass.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(ExpertPassTest, APromptReadsEveryExpertOnce) {
   const auto engine = Engine::create(tiny_model(options), {.n_threads = 2, .n_batch = 512});
   Session session = engine->open(evicting_options("snapkv:window=8", "64"));
   session.prefill(random_tokens(4096, options.n_vocab, 1));
-  // Every expert has rows: those of 4,096 tokens are 512 for each.
+  // Every expert has rows: of 4,096 tokens, 512 on average.
   EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kLayers * kExperts * expert_bytes(options));
 }
 
@@ -44,7 +44,7 @@ TEST(ExpertPassTest, ATokenReadsTheExpertsThatItTakes) {
   EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), 2 * kLayers * kUsed * expert_bytes(options));
 }
 
-// An expert with more rows than a step takes is read again for the next of them, and nothing else changes.
+// An expert with more rows than a step takes is read again for the next rows, which changes no result.
 TEST(ExpertPassTest, RowsOfAnExpertMayComeInSeveralSteps) {
   for (const char* architecture : {"qwen3moe", "gpt-oss", "granitehybrid"}) {
     const TinyModelOptions options = tiny_options(architecture);

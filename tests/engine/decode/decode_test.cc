@@ -8,8 +8,9 @@
 namespace winnow::test {
 namespace {
 
-// With tinyBLAS (GGML_LLAMAFILE) ggml multiplies one row of float32, float16, q8_0 or q4_0 in another order than
-// several; scripts/setup.sh builds ggml without it, and then nothing may differ.
+// Returns the largest difference to a sequence alone. With tinyBLAS (GGML_LLAMAFILE) ggml multiplies one row of
+// float32, float16, q8_0 or q4_0 in another order than several rows; scripts/setup.sh builds ggml without it, and then
+// results are equal.
 double most_from_alone() { return ggml_cpu_has_llamafile() != 0 ? 1e-4 : 0.0; }
 
 TEST(BatchTest, EverySequenceIsAsAlone) {
@@ -44,7 +45,7 @@ TEST(BatchTest, EverySequenceIsAsAlone) {
         ASSERT_LE(max_difference(together[i].logits(), alone[i].logits()), most_from_alone())
             << architecture << ", sequence " << i << ", step " << n;
       }
-      if (n == 20) {  // sequences may leave
+      if (n == 20) {  // a sequence may leave
         step.pop_back();
         alone.pop_back();
       }
@@ -78,7 +79,7 @@ TEST(BatchTest, SequencesOfDifferentEntryTypes) {
   }
 }
 
-// The cut of one of three sessions finds no memory: all three are fed, and only that one is left uncut.
+// The cut of one of three sessions gets no memory: all three are fed, and only that session is left uncut.
 TEST(BatchTest, AFailedCutLeavesNoHalfStep) {
   constexpr std::size_t kLimit = std::size_t{64} << 20;
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .kv_bytes_limit = kLimit});
@@ -118,7 +119,7 @@ TEST(BatchTest, AFailedCutLeavesNoHalfStep) {
   }
   EXPECT_GT(together[1].statistics().entries_kept, 40 * 6);
   for (const std::size_t i : {0, 2}) EXPECT_EQ(kept_positions(together[i]), kept_positions(alone[i]));
-  // With memory again the next step's cut makes up for it.
+  // The next step has memory again, and its cut reaches the budget.
   engine->decode(step, tokens);
   EXPECT_EQ(together[1].statistics().entries_kept, 40 * 6);
   for (const std::size_t i : {0, 2}) {
@@ -144,15 +145,16 @@ TEST(ThreadsTest, NumberOfThreadsDoesNotMatter) {
 
 struct TypeLimit {
   EntryType type;
-  double max_kl;  // mean nats from f32 entries of the full cache
+  double max_kl;  // mean KL in nats to f32 entries, with the full cache
 };
 
-// Bounds from the types' widths: f16 has 11 bits, bf16 and q8_0 8, q4_0 4 (and a tiny random model is a harsh judge).
+// The bounds follow from the types' widths: f16 has 11 bits, bf16 and q8_0 have 8, q4_0 has 4 (and a tiny random model
+// is a hard case).
 TEST(EntryTypeTest, IsNearF32) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
   const std::vector<Token> prompt = random_tokens(90, 300, 3);
   const std::vector<Token> later = random_tokens(30, 300, 4);
-  // Where the processor multiplies bfloat16, attention over a prompt's entries is taken in it unless they are f32.
+  // Where the processor multiplies bfloat16, attention over a prompt's entries is computed in it unless they are f32.
   const bool in_bf16 = kernels::current_bf16_unit() != kernels::Bf16Unit::kNone;
   for (const char* method : {"full", "snapkv:window=8"}) {
     const auto run = [&](EntryType type) {
@@ -185,7 +187,7 @@ TEST(EntryTypeTest, IsNearF32) {
       EXPECT_GT(kl, 0) << entry_type_name(limit.type);
       before = kl;
     }
-    EXPECT_GT(before, 1e-4);  // q4_0 is seen to be coarser
+    EXPECT_GT(before, 1e-4);  // q4_0 is measurably coarser
   }
 }
 

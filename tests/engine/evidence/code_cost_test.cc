@@ -11,8 +11,8 @@
 namespace winnow::test {
 namespace {
 
-// Costs of all heads [layer * 2 + head] of a model of two layers, of which the second one's keys are `gain` times as
-// large.
+// Returns the costs of all heads [layer * 2 + head] of a model of two layers, where the second one's keys are `gain`
+// times as large.
 std::vector<CodeCost> costs(float gain, EntryType key_type, EntryType value_type, int n_tokens = 600) {
   TinyModelOptions options{.n_layer = 2, .n_head = 6, .n_kv_head = 2, .head_dim = 64, .seed = 3};
   options.gain_of = [gain](const std::string& name) { return name == "blk.1.attn_k.weight" ? gain : 1.0F; };
@@ -65,7 +65,7 @@ TEST(CodeCosts, AreNothingWhereNothingIsCoded) {
   }
 }
 
-// A full cache in codes says on its first prompt what they cost, and where; one in f16, or of a method, does not.
+// A full cache in codes reports what they cost its first prompt, and where. One in f16, or of a method, does not.
 TEST(CodeLoss, IsToldOfAFullCacheInCodes) {
   TinyModelOptions model{.n_layer = 2, .n_head = 6, .n_kv_head = 2, .head_dim = 64, .seed = 3};
   model.gain_of = [](const std::string& name) { return name == "blk.1.attn_k.weight" ? 12.0F : 1.0F; };
@@ -82,7 +82,7 @@ TEST(CodeLoss, IsToldOfAFullCacheInCodes) {
   const auto coarse = loss_of(full_options(), EntryType::kR4, EntryType::kR4);
   ASSERT_TRUE(coarse);
   EXPECT_EQ(coarse->n_heads, 4);
-  EXPECT_EQ(coarse->n_too_much, 2);  // the second layer's
+  EXPECT_EQ(coarse->n_too_much, 2);  // the heads of the second layer
   EXPECT_EQ(coarse->layer, 1);
   EXPECT_GT(coarse->most_keys, CodeCost::kMostKeys);
   EXPECT_GT(coarse->most_keys, coarse->mean_keys);

@@ -1,5 +1,5 @@
-// Rows of a prompt that stand for others: reference rows, the scores taken from them and values refitted to them; and
-// the rows of a late repeat.
+// Reference rows, which stand for the other rows of a prompt; the scores and refitted values that are computed from
+// them; and the rows of a late repeat.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_d
 
 std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
 
-// A row [head_dim] turned by so many positions, in double.
+// Returns a row [head_dim] rotated by so many positions, in double precision.
 std::vector<double> turned(const float* row, int head_dim, const RotationView& rotation, double positions) {
   std::vector<double> out(row, row + head_dim);
   for (int i = 0; i < rotation.n_dims / 2; ++i) {
@@ -48,7 +48,7 @@ std::vector<std::vector<double>> keys_of(const LayerView& view, int head) {
   return keys;
 }
 
-// Shows every layer of a prompt of n_tokens tokens, with its reference rows and all queries.
+// Shows `look` every layer of a prompt of n_tokens tokens, with its reference rows and all queries.
 void observe(int n_tokens, const std::function<void(const LayerView&, const ParallelFor&)>& look) {
   const auto engine = small_engine();
   Session session = engine->open(full_options());
@@ -73,7 +73,7 @@ TEST(ReferenceRows, AreRowsOfThePromptTurnedToPositionsBehindIt) {
       const std::ptrdiff_t row_floats = std::ptrdiff_t{view.n_head} * d;
       int last_found = -1;
       for (int i = 0; i < view.n_reference_rows; ++i) {
-        // Found again among the prompt's rows: the one that lies nearest once it has been turned.
+        // Finds the prompt's row that equals the reference row once it has been rotated.
         int found = -1;
         for (int p = last_found + 1; p < n_tokens && found < 0; ++p) {
           double distance = 0;
@@ -89,12 +89,12 @@ TEST(ReferenceRows, AreRowsOfThePromptTurnedToPositionsBehindIt) {
         ASSERT_GE(found, 0) << "row " << i << " of " << n_tokens;
         last_found = found;
       }
-      EXPECT_EQ(last_found, n_tokens - 1);  // the last rows are always among them
+      EXPECT_EQ(last_found, n_tokens - 1);  // the last row is always among them
     });
   }
 }
 
-// What the reference rows of a layer's heads see of the errors of keys: the mean of (q . error)^2.
+// Returns the error that the reference rows of a layer's heads see from errors of keys: the sum of (q . error)^2.
 double seen_error(const LayerView& view, const std::vector<std::vector<std::vector<double>>>& before,
                   const std::vector<std::vector<std::vector<double>>>& after) {
   const int d = view.shape.key_dim, n_group = view.shape.n_group;
@@ -115,8 +115,8 @@ double seen_error(const LayerView& view, const std::vector<std::vector<std::vect
   return sum;
 }
 
-// Of keys of a session that stores codes: less is seen of their errors than if each number were rounded by itself, but
-// where nothing is cut they are rounded so.
+// Keys of a session that stores codes are coded so that the reference rows see less of the errors than if each number
+// were rounded by itself. Where nothing is cut they are rounded by themselves.
 TEST(ReferenceRows, SayHowKeysAreCoded) {
   for (const char* method : {"full", "streaming-llm:sinks=4"}) {
     for (const EntryType type : {EntryType::kR4, EntryType::kR3}) {
@@ -149,7 +149,7 @@ TEST(ReferenceRows, SayHowKeysAreCoded) {
                                  for (std::size_t h = 0; h < 2; ++h) {
                                    for (const kernels::EntryRun& run : view.heads[h].runs) {
                                      if (run.key_type != type) continue;
-                                     // Coded less what all keys of the head have in common.
+                                     // Keys are coded relative to the head's origin.
                                      ASSERT_NE(run.origin, nullptr);
                                      std::vector<float> origin(static_cast<std::size_t>(d));
                                      kernels::load_row(EntryType::kF16, run.origin, origin.data(), d);
@@ -213,7 +213,7 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
       }
     }
 
-    LayerView known = view;  // whoever has the log-sum-exps already gives them
+    LayerView known = view;  // log-sum-exps that are known already can be given
     known.reference_log_sum_exp = log_sum_exp.data();
     LayerEvidence of_known(known, options, 0, parallel_for);
     const LayerScores same = find_scorer("rms").score(of_known, options);
@@ -223,8 +223,8 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
   });
 }
 
-// kvzip+ (KVzap, arXiv 2601.07891) in double from what the engine shows, and that the norms are those of the rows'
-// tokens before the first layer.
+// kvzip+ (KVzap, arXiv 2601.07891) is computed in double precision from the evidence that the engine shows. The input
+// norms are those of the rows' tokens before the first layer.
 TEST(KvZipPlus, IsWhatAttentionAddsToTheResidualStream) {
   const auto engine = small_engine();
   Session session = engine->open(full_options());
@@ -319,7 +319,7 @@ TEST(RefittedValues, BringLaterTokensNearerToTheFullCache) {
         const auto refitted = run(fitted, "25%");
         if (!chunked) {
           EXPECT_EQ(plain.second, refitted.second);
-        }  // the choice is the method's
+        }  // the method makes the choice
         EXPECT_LT(distance(refitted.first, full.first), (chunked ? 1.0 : 0.9) * distance(plain.first, full.first))
             << method << " " << entry_type_name(type) << (chunked ? " in chunks" : "");
       }
@@ -347,7 +347,7 @@ TEST(RefittedValues, TakeNoMoreThanWasEstimated) {
   EXPECT_LE(engine->memory().kv_bytes_peak, estimate.kv_bytes_peak);
 }
 
-// Keys of small norm, until it is told to fail in the second layer.
+// A scorer by small key norms that throws in the second layer once `fails` is set.
 class Failing final : public Scorer {
  public:
   static inline bool fails = false;
@@ -375,7 +375,7 @@ TEST(RefittedValues, OutliveACutThatFails) {
   expect_error(ErrorCode::kCancelled, "told to fail", [&] { session.prefill(turn); });
   Failing::fails = false;
   EXPECT_EQ(kept_positions(session), kept_positions(uncut));
-  // Cuts of decoding refit nothing: what they move is coded as it lies.
+  // Cuts while decoding refit no values: entries that they move keep their codes.
   EXPECT_EQ(decode_all(session, later), decode_all(uncut, later));
   EXPECT_EQ(kept_positions(session), kept_positions(uncut));
 }
@@ -402,8 +402,9 @@ double exponentials(const std::vector<double>& q, const std::vector<std::vector<
   return sum;
 }
 
-// Before the layer where the repeat begins its rows are the prompt's, turned to the positions after it, with what they
-// saw as the prompt was read; in that layer their hidden states are still the prompt's, and they see their own rows.
+// Before the layer where the repeat begins, its rows are the prompt's, rotated to the positions after it, and see what
+// the prompt's rows saw when it was read. In that layer their hidden states are still the prompt's, and they see their
+// own rows.
 TEST(LateRepeat, BeginsWithThePromptsRows) {
   constexpr int kTokens = 2100, kPart = 2048, kEvery = 131;  // two parts
   const auto engine = Engine::create(

@@ -1,4 +1,4 @@
-// Prefill in slices, of several sessions at once, and what a request is estimated to take.
+// Prefill in slices, prefill of several sessions at once, and estimates of the memory that a request takes.
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ TEST(SharedPrefill, EverySessionIsAsIfAlone) {
     EXPECT_EQ(kept_positions(sessions[i]), kept_positions(alone)) << name;
     EXPECT_EQ(logits_of(sessions[i]), logits_of(alone)) << name;
     if (name.starts_with("kvzip")) continue;  // cannot be cut again
-    alone.prefill(later);                     // the queries of the window and the moments were handed on
+    alone.prefill(later);                     // the window's queries and the moments were passed on
     sessions[i].prefill(later);
     EXPECT_EQ(kept_positions(sessions[i]), kept_positions(alone)) << name;
     EXPECT_EQ(logits_of(sessions[i]), logits_of(alone)) << name;
@@ -124,8 +124,8 @@ TEST(SlicedPrefill, GivenUpLeavesNothingBehind) {
   EXPECT_EQ(session.statistics().entries_kept, 24 * 6);
 }
 
-// Products in each kind of number, of prompts around the lengths from which on `auto` converts the weights: those of a
-// type that winnow multiplies as it is, and of one that ggml does.
+// Products in each number format, for prompts around the lengths from which on kAuto converts the weights, with a
+// weight type that winnow multiplies itself and one that ggml multiplies.
 class PrefillWeightsTest : public testing::TestWithParam<ggml_type> {};
 
 TEST_P(PrefillWeightsTest, AreNearTheExactProducts) {
@@ -174,7 +174,7 @@ TEST(PrefillWeightsNames, OthersAreRefused) {
   EXPECT_EQ(parse_prefill_weights("int8"), PrefillWeights::kInt8);
 }
 
-// The pass that repeats the prompt is a part of what choosing costs. Its batches follow the prompt's in every layer.
+// The pass that repeats the prompt counts as time of the cut. Its batches follow the prompt's in every layer.
 TEST(EvictionTime, CountsThePassOverThePrompt) {
   constexpr int kBatch = 32, kPrompt = 320;
   const auto model = tiny_model({.n_embd = 128, .n_ff = 512});
@@ -200,7 +200,7 @@ TEST(EvictionTime, CountsThePassOverThePrompt) {
   EXPECT_LT(session.statistics().evict_s, session.statistics().prefill_s);
 }
 
-// In a process of its own: the environment is read once.
+// Runs in its own process, since the environment is read once, and exits with a code for the outcome.
 void exit_with_isa(const char* environment, const char* chosen) {
   setenv("WINNOW_ISA", environment, 1);
   try {
@@ -251,7 +251,7 @@ TEST(ObservedPrefill, ShowsEveryLayerWholeAndWithQueries) {
 
 class EstimateTest : public testing::TestWithParam<std::string> {};
 
-// Never less than what is taken, and no more than a page per head and an entry type's rounding above it.
+// The estimate is never less than the peak, and at most two pages per head above it.
 TEST_P(EstimateTest, BoundsWhatIsTaken) {
   for (const int n_prompt : {40, 100, 333}) {
     for (const char* budget : {"24", "50%", "4096"}) {
@@ -295,7 +295,7 @@ TEST(Estimate, ChangesNothing) {
     engine->estimate(evicting_options(method, "50%"), 100, 20);
     EXPECT_EQ(engine->memory().kv_bytes_peak, before.kv_bytes_peak) << method;
   }
-  // Nor does it wait for a computation, or take what a session takes: 600,000 rows of saved queries.
+  // An estimate neither waits for a computation nor takes a session's memory, here 600,000 rows of saved queries.
   const std::lock_guard lock(engine->impl().mutex);
   const std::shared_ptr<const Engine> asked = engine;
   SessionOptions options = evicting_options("snapkv:window=600000", "2000000");
