@@ -143,7 +143,7 @@ TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
   };
   EXPECT_EQ(repeat("auto", "40%"), "late");
   EXPECT_EQ(repeat("auto", "39%"), "fitting");
-  EXPECT_EQ(repeat("auto", "14%bytes"), "late");  // in few bits
+  EXPECT_EQ(repeat("auto", "20%bytes"), "late");  // in few bits
   EXPECT_EQ(repeat("auto", "10%bytes"), "fitting");
   EXPECT_EQ(repeat("auto:bits=own", "20%bytes"), "fitting");
   EXPECT_EQ(repeat("auto:repeat=always", "20%bytes"), "late");
