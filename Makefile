@@ -1,9 +1,9 @@
-# Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
+# Targets for the command line; CMake does the build itself (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# One more than is built at a time: tests of servers and pages wait as long as they compute.
+# One more than the build's jobs, since tests of servers and pages wait as long as they compute.
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
-# The name of a model of scripts/models.txt; WINNOW_MODEL is a file of one's own. Neither: the default model.
+# The name of a model of scripts/models.txt; WINNOW_MODEL is a file of your own. Without both, the default is used.
 MODEL ?=
 export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
@@ -17,19 +17,19 @@ all: setup python-packages  ## build the tool, the library and the tests: build/
 	@echo '==> Building'
 	@cmake --build --preset release --parallel $(JOBS)
 
-cuda: setup  ## the plugin for NVIDIA GPUs beside the tool (needs nvcc), for those of this machine or CUDA_ARCHITECTURES="80 90"
+cuda: setup  ## build the tool and its plugin for NVIDIA GPUs (needs nvcc), this machine's or CUDA_ARCHITECTURES="80 90"
 	@CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" scripts/setup.sh cuda
 	@echo '==> Building the tool and its plugin'
 	@cmake --build --preset release --parallel $(JOBS) --target winnow_cli winnow_cuda
 
-setup:  ## Debian packages, ggml and libllama
+setup:  ## install Debian packages, and build ggml and libllama
 	@scripts/setup.sh packages
 	@scripts/setup.sh prefix
 
-python-packages: setup  ## what the Python package is built and tested with, in .venv
+python-packages: setup  ## install the packages to build and test the Python package, in .venv
 	@scripts/setup.sh python
 
-model:  ## the default model, or MODEL=SmolLM2-135M, Qwen2.5-Coder-1.5B-Instruct or Gemma-3-270M, to models/
+model:  ## fetch the default model, or MODEL=SmolLM2-135M, Qwen2.5-Coder-1.5B-Instruct or Gemma-3-270M, to models/
 	@scripts/setup.sh model "$$MODEL"
 
 model-name:
@@ -45,30 +45,30 @@ test: all model  ## build and run every test
 	@echo '==> Running the tests'
 	@ctest --preset release --parallel $(TEST_JOBS)
 
-test-models: setup  ## fetch the models that make model knows, and test what is said of the larger ones
+test-models: setup  ## fetch all models of make model, and test the losses and logits of the larger ones
 	@scripts/setup.sh models
 	@scripts/setup.sh configure release
 	@echo '==> Building the test'
 	@cmake --build --preset release --parallel $(JOBS) --target real_models_test
 	@WINNOW_REQUIRE_MODELS=1 ctest --preset release --verbose -R RealModelTest
 
-test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM, LlamaIndex and lm-eval, whose packages are large
+test-heavy: all model  ## test with Ray, instructor, LiteLLM, LlamaIndex and lm-eval, whose packages are large
 	@ctest --test-dir build --output-on-failure -C heavy -R heavy
 
-asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: setup  ## run the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup.sh configure asan
 	@echo '==> Building with sanitizers'
 	@cmake --build --preset asan --parallel $(JOBS)
 	@ctest --preset asan --parallel $(JOBS)
 
-arm-test:  ## the tests of kernels, cache and eviction for 64-bit ARM, cross-built and run under qemu
+arm-test:  ## cross-build the tests of kernels, cache and eviction for 64-bit ARM, and run them under qemu
 	@scripts/setup.sh arm
 	@scripts/setup.sh configure arm
 	@echo '==> Cross-building'
 	@cmake --build --preset arm --parallel $(JOBS)
 	@ctest --preset arm --parallel $(JOBS)
 
-fuzz: setup  ## every parser of what comes from outside with clang's libFuzzer, FUZZ_SECONDS (60) or FUZZ_RUNS in all
+fuzz: setup  ## fuzz every parser of outside input with libFuzzer, for FUZZ_SECONDS (60) or up to FUZZ_RUNS in all
 	@scripts/setup.sh require clang libclang-rt-dev libomp-dev llvm
 	@scripts/setup.sh configure fuzz
 	@echo '==> Building with clang'
@@ -79,7 +79,7 @@ debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug
 	@cmake --build --preset debug --parallel $(JOBS)
 
-wheel: setup python-packages  ## the Python package for every processor of the platform, to dist/
+wheel: setup python-packages  ## build the Python package for every processor of the platform, to dist/
 	@scripts/setup.sh wheel
 	@scripts/setup.sh wheel-tagger
 	@rm -rf build/untagged
@@ -91,7 +91,7 @@ wheel: setup python-packages  ## the Python package for every processor of the p
 wheel-test: wheel model  ## install the wheel into a fresh environment, and use it there
 	@packaging/wheel_test.sh .venv/bin/python dist/winnow_llm-*.whl $(model_file)
 
-deb: setup  ## a Debian package for every processor of the platform, to dist/
+deb: setup  ## build a Debian package for every processor of the platform, to dist/
 	@scripts/setup.sh require help2man dpkg-dev
 	@scripts/setup.sh wheel
 	@scripts/setup.sh configure deb
@@ -108,29 +108,29 @@ install: all  ## install to PREFIX (/usr/local)
 format:  ## format every source file
 	@scripts/format.sh
 
-format-check:  ## name the source files that are not formatted
+format-check:  ## list the source files that are not formatted
 	@scripts/format.sh --check
 
-cuda-check:  ## compile the GPU's kernels for all architectures where nvcc is, and look at registers and instructions
+cuda-check:  ## compile the GPU kernels for all architectures if nvcc is there, and check registers and instructions
 	@scripts/cuda_check.sh
 
-layers:  ## check that no lower layer includes a higher one, and that every cited file is there
+layers:  ## check that no lower layer includes a higher one, and that every cited file exists
 	@scripts/check_layers.sh
 	@scripts/check_paths.sh
 
-docs-check:  ## check links, commands, lengths, prose and generated parts of the docs (with build/bin/winnow, where it is built)
+docs-check:  ## check links, commands, lengths, prose and generated parts of the docs (with build/bin/winnow if built)
 	@python3 scripts/docs_check.py build/bin/winnow
 	@[ ! -x build/bin/winnow_model_table ] || docs/refresh.py --check build/bin/winnow
 
-reference:  ## the C++ library's reference from its headers, with doxygen, to build/reference/html/index.html
+reference:  ## make the C++ library's reference from its headers, with doxygen, in build/reference/html/index.html
 	@scripts/setup.sh require doxygen
 	@mkdir -p build/reference
 	@doxygen docs/doxygen/Doxyfile
 
-tidy: debug  ## clang-tidy over src/ and examples/
+tidy: debug  ## run clang-tidy on src/ and examples/
 	@scripts/tidy.sh
 
-bench: all model  ## speed of prefill and decode at several depths
+bench: all model  ## measure the speed of prefill and decode at several depths
 	@build/bin/winnow bench -m $(model_file)
 
 clean:  ## remove what was built
@@ -139,5 +139,5 @@ clean:  ## remove what was built
 distclean: clean  ## also remove ggml, libllama and the fetched models (the next build fetches them again)
 	@rm -rf .venv models
 
-help:  ## this list
+help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'

@@ -1,5 +1,5 @@
-# oneDNN as DNNL::dnnl, found by its header and library. The package file of some distributions also demands the
-# development files of OpenCL, which nothing here needs.
+# Finds oneDNN as DNNL::dnnl, by its header and library. The package file of some distributions also demands the
+# development files of OpenCL, which winnow does not need.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(DNNL_LIBRARY dnnl)
 if(DNNL_INCLUDE_DIR AND EXISTS ${DNNL_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h)

@@ -1,8 +1,8 @@
-# libllama-common as llama::common: chat templates, tool formats and their parsers. llama.cpp installs the library beside
-# libllama, but not its headers: those are looked for in the folder llama-common of its headers, where scripts/setup.sh
-# lays them, or in LLAMA_COMMON_INCLUDE_DIR (of CMake or the environment), the folder "common" of the sources that the
-# library was built from. Without the headers there is a target all the same, for programs that link winnow's static
-# library. Comes after find_package(llama).
+# Finds libllama-common as llama::common: chat templates, tool formats and their parsers. llama.cpp installs the library
+# next to libllama, but not its headers. They are looked for in the folder llama-common of llama.cpp's headers, where
+# scripts/setup.sh puts them, or in LLAMA_COMMON_INCLUDE_DIR (of CMake or the environment), the folder "common" of the
+# sources from which the library was built. Without the headers the target is defined all the same, for programs that
+# link winnow's static library. Must be called after find_package(llama).
 find_library(LLAMA_COMMON_LIBRARY llama-common HINTS ${LLAMA_LIB_DIR})
 find_path(LLAMA_COMMON_INCLUDE_DIR NAMES chat.h HINTS ENV LLAMA_COMMON_INCLUDE_DIR ${LLAMA_INCLUDE_DIR}/llama-common
   NO_DEFAULT_PATH)

@@ -1,9 +1,9 @@
 # winnow_bundle_libraries(TARGET FOLDER [ONLY REGEX] [LICENCES FOLDER] [INSTALL_OPTIONS OPTION...]): installs the shared
-# libraries that a target links into a folder of its own, under the names that they are linked by, and ggml's kernels beside
-# them once for each level of the processor, from which glibc's loader chooses (scripts/setup.sh wheel). Not what every Linux has:
-# the C library and the compiler's.
-#   ONLY       of libraries whose path matches
-#   LICENCES   what Debian's packages say of those that are theirs, as FOLDER/PACKAGE
+# libraries that a target links into a folder of its own, under the names by which they are linked, except those that
+# every Linux has (the C library and the compiler's). With WINNOW_GGML_VARIANTS, also installs ggml's kernels once for
+# each level of the processor, among which glibc's loader chooses (scripts/setup.sh wheel).
+#   ONLY       installs only libraries whose path matches
+#   LICENCES   installs the licences of libraries that come from Debian's packages, as FOLDER/PACKAGE
 set(WINNOW_GGML_VARIANTS "" CACHE PATH "Folder with a libggml-cpu for each level of the processor: x86-64-v2, ...")
 
 function(winnow_bundle_libraries target folder)
@@ -24,7 +24,7 @@ function(winnow_bundle_libraries target folder)
   if(WINNOW_GGML_VARIANTS)
     install(DIRECTORY ${WINNOW_GGML_VARIANTS}/ DESTINATION ${folder}/glibc-hwcaps ${ARG_INSTALL_OPTIONS}
       PATTERN baseline EXCLUDE PATTERN VERSION EXCLUDE)
-    # For what is below all levels.
+    # The kernels for processors below all levels.
     install(DIRECTORY ${WINNOW_GGML_VARIANTS}/baseline/ DESTINATION ${folder} ${ARG_INSTALL_OPTIONS})
   endif()
 endfunction()

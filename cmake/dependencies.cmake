@@ -1,19 +1,19 @@
-# Everything that winnow links; first what the kernels, the cache and eviction need.
+# Finds all libraries that winnow links, first those that the kernels, the cache and eviction need.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
 find_package(DNNL 2.6 REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # for oneDNN's threads, of which only the number is set
 if(WINNOW_TESTS)
-  find_package(Boost QUIET COMPONENTS context)  # threads of device kernels
+  find_package(Boost QUIET COMPONENTS context)  # runs the threads of device kernels
 endif()
 if(NOT WINNOW_ENGINE)
   return()
 endif()
 
-# ggml and llama come from CMAKE_PREFIX_PATH or the system where they are; otherwise from
-# the environment that scripts/setup.sh built under the repository.
+# ggml and llama come from CMAKE_PREFIX_PATH or the system if they are there, otherwise from the environment that
+# scripts/setup.sh built in the repository.
 find_package(llama CONFIG QUIET)
 if(NOT llama_FOUND AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp)
   file(STRINGS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp winnow_prefix REGEX "^prefix=")
@@ -43,12 +43,12 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # seals of saved contexts
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)
   pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
-  # Edits the lines of `winnow chat` (BSD licence). Without it the terminal's own lines have to do.
+  # The line editor of `winnow chat` (BSD licence). Without it lines are edited by the terminal only.
   pkg_check_modules(libedit IMPORTED_TARGET libedit)
 endif()
 
-# Folders of shared libraries that the loader does not search by itself: they go into the RPATH of what is installed. (In the
-# build tree CMake does this unasked.)
+# Folders of shared libraries that the loader does not search by itself, which go into the RPATH of installed targets.
+# (In the build tree CMake does this by itself.)
 set(WINNOW_LIBRARY_DIRS)
 foreach(target IN ITEMS llama llama::common ggml::ggml DNNL::dnnl)
   get_target_property(location ${target} LOCATION)

@@ -1,8 +1,9 @@
-# make install: the tool, the static and the shared library, the headers, and the package for find_package and pkg-config.
+# Installs the tool, the static and the shared library, the headers, and the package for find_package and pkg-config
+# (make install).
 include(GNUInstallDirs)
 
-# The static library's own libraries are private ones: pkg-config --static winnow. ggml's and llama's own
-# .pc files are not used: those of the Python package name a folder that is gone.
+# Libraries that the static library links are private ones, for pkg-config --static winnow. ggml's and llama's own .pc
+# files are not used, since those of the Python package name a folder that no longer exists.
 set(winnow_pc_requires "libhwy libcrypto")
 set(winnow_pc_private)
 foreach(dir IN LISTS WINNOW_LIBRARY_DIRS)

@@ -1,4 +1,4 @@
-# Run at installation; winnow_bundle_libraries sets kind, file, search, folder, only and licences.
+# This script runs at installation; winnow_bundle_libraries sets kind, file, search, folder, only and licences.
 file(GET_RUNTIME_DEPENDENCIES ${kind} ${file} DIRECTORIES ${search} RESOLVED_DEPENDENCIES_VAR libraries
   PRE_EXCLUDE_REGEXES "^lib(c|m|gcc_s|stdc\\+\\+|pthread|dl|rt)\\.so" "^ld-linux")
 foreach(library IN LISTS libraries)

@@ -1,6 +1,6 @@
-# cmake -DGOLDEN_CHECK=PROGRAM -DENGINE=ON|OFF -DCASES=FOLDER -P run_golden_check.cmake: the golden cases of the repository,
-# and, with the engine, those of $WINNOW_SHARED where there are any. None may be skipped. EMULATOR runs the program of another
-# processor.
+# cmake -DGOLDEN_CHECK=PROGRAM -DENGINE=ON|OFF -DCASES=FOLDER -P run_golden_check.cmake: checks the golden cases of the
+# repository and, with the engine, those of $WINNOW_SHARED if there are any. None may be skipped. EMULATOR is the
+# command that runs a program of another processor.
 set(folders ${CASES})
 if(ENGINE AND NOT "$ENV{WINNOW_SHARED}" STREQUAL "" AND EXISTS "$ENV{WINNOW_SHARED}/golden")
   list(APPEND folders $ENV{WINNOW_SHARED}/golden)

@@ -1,15 +1,16 @@
-# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS] [OPTIMISED]): a GoogleTest program of the folder,
-# linked with the object libraries it tests (name them all: an object library does not bring those below it).
-#   E2E           label e2e instead of unit: needs the default model, or takes long; with sanitizers built only when
-#                 asked for, as make asan runs the unit tests
+# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS] [OPTIMISED]): adds a GoogleTest program of
+# the folder, linked with the object libraries that it tests (all of them, since one does not bring those below it).
+#   E2E           label e2e instead of unit, for a test that needs the default model or takes long. With sanitizers it
+#                 is built only on request, since make asan runs the unit tests
 #   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures
-#   OPTIMISED     with sanitizers, too: it shares inline functions (of JSON) with what it tests, and the linker takes its own
+#   OPTIMISED     optimised with sanitizers, too: the test shares inline functions (of JSON) with the code that it
+#                 tests, and the linker takes the test's
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
-# where these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
+# if these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
-# What nearly every test includes is parsed once for all of them: a third of a test's time in the compiler.
+# The headers that nearly every test includes are parsed once for all tests; they take a third of a test's compile time.
 add_library(winnow_test_headers OBJECT ${PROJECT_SOURCE_DIR}/tests/test_headers.cc)
 target_link_libraries(winnow_test_headers PRIVATE GTest::gtest OpenMP::OpenMP_CXX Threads::Threads)
 target_precompile_headers(winnow_test_headers PRIVATE <gtest/gtest.h> <algorithm> <cmath> <cstdint> <cstring> <filesystem>
@@ -26,11 +27,11 @@ function(winnow_test name)
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main
-    OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as the precompiled headers have it
+    OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as for the precompiled headers
   if(ARG_OPTIMISED AND WINNOW_SANITIZE)
     winnow_target(${name})
   else()
-    winnow_target(${name} NO_LOOPS)  # half of a build from nothing is compiling tests
+    winnow_target(${name} NO_LOOPS)  # compiling tests is half of a full build
     target_precompile_headers(${name} REUSE_FROM winnow_test_headers)
   endif()
 
@@ -39,7 +40,7 @@ function(winnow_test name)
     set(properties LABELS unit TIMEOUT 900)
   endif()
   if(ARG_E2E)
-    set(properties LABELS e2e TIMEOUT 1200 COST 100)  # long ones begin first: at first ctest knows of no times
+    set(properties LABELS e2e TIMEOUT 1200 COST 100)  # long tests begin first, even before ctest knows times
     if(WINNOW_SANITIZE)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     endif()

@@ -1,12 +1,13 @@
-# Programs with sanitizers have 200 MB: gold links them in a third of the time. It warns of a hundred symbols of clang's.
+# gold links programs with sanitizers, which have 200 MB, in a third of the time. It is not used with clang, since it
+# warns of a hundred of clang's symbols.
 if(WINNOW_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=gold WINNOW_HAS_GOLD)
 endif()
 
-# winnow_target(name [NO_LOOPS]): warnings, sanitizers and level of optimisation of every target of ours.
-#   NO_LOOPS   it reads, writes and calls what computes: -O1 takes the compiler two thirds of the time of -O3, and with
-#              sanitizers -O0 half of that of -O1
+# winnow_target(name [NO_LOOPS]): sets warnings, sanitizers and the optimisation level of a target of winnow's own.
+#   NO_LOOPS   the target has no hot loops of its own: it is compiled with -O1, which takes two thirds of the time of
+#              -O3, and with sanitizers with -O0, which takes half of the time of -O1
 function(winnow_target name)
   cmake_parse_arguments(ARG "NO_LOOPS" "" "" ${ARGN})
   if(ARG_NO_LOOPS)
@@ -16,12 +17,12 @@ function(winnow_target name)
     endif()
     target_compile_options(${name} PRIVATE ${level})
   endif()
-  # Not restrict and null-dereference: gcc 12 finds them in its own std::string, streambuf and vector<bool>. Not
-  # missing-field-initializers: options are structs of defaults, and designated initialisers name those that differ.
+  # Left out are restrict and null-dereference, which gcc 12 finds in its own std::string, streambuf and vector<bool>,
+  # and missing-field-initializers, since options are structs of defaults and initialisers name the fields that differ.
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
                                          -Wcast-align -Woverloaded-virtual -Wno-restrict -Wno-missing-field-initializers)
   if(CMAKE_UNITY_BUILD)
-    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)  # it takes the sources for headers
+    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)  # gcc takes the sources for headers
   endif()
   if(WINNOW_WERROR)
     target_compile_options(${name} PRIVATE -Werror)
@@ -35,8 +36,8 @@ function(winnow_target name)
   endif()
 endfunction()
 
-# winnow_layer(name [STATIC] SOURCES... DEPENDS...): one folder of src/ as an object library, or as a static one, which whoever
-# links a layer above it gets without naming it. A layer sees only the layers that it names in DEPENDS.
+# winnow_layer(name [STATIC] SOURCES... DEPENDS...): adds a folder of src/ as an object library, or as a static one,
+# which targets that link a layer above it get without naming it. A layer sees only the layers that it names in DEPENDS.
 function(winnow_layer name)
   cmake_parse_arguments(ARG "STATIC" "" "SOURCES;DEPENDS" ${ARGN})
   set(kind OBJECT)
@@ -50,8 +51,8 @@ function(winnow_layer name)
   winnow_target(winnow_${name})
 endfunction()
 
-# winnow_regex_sources(FILES...): sources that include <regex>, in which gcc 12 finds uninitialised members of std::function
-# when it builds with sanitizers (its bug 105562).
+# winnow_regex_sources(FILES...): turns off a warning for sources that include <regex>, in which gcc 12 finds
+# uninitialised members of std::function when it builds with sanitizers (its bug 105562).
 function(winnow_regex_sources)
   if(WINNOW_SANITIZE)
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A lower layer never includes a higher one, no header or Python module includes itself by a detour, and the public headers
-# include nothing of src/. CMake cannot see this: all of src/ is one include path.
+# Checks that no lower layer includes a higher one, that no headers or Python modules form a cycle, and that
+# public headers include no file of src/. CMake cannot check this, since all of src/ is one include path.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The folders of src/ from the ground up, and those that each may include besides itself and include/winnow: only such
-# as stand above it in this table, so that there is no circle.
+# The folders of src/ from the lowest layer up, and those that each may include besides itself and include/winnow. A row
+# may name only folders of the rows above it, so that there is no circle.
 readonly engine='base kernels cache eviction device gguf schema text model engine'
 readonly table="
 base
@@ -31,7 +31,7 @@ status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }
 
-# "FILE:LINE:TARGET" for every #include below the folders.
+# Prints "FILE:LINE:TARGET" for every #include in the folders.
 includes() {
   grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' "$@" --include='*.h' --include='*.cc' --include='*.inc' |
     sed -E 's/^([^:]+:[0-9]+):.*["<]([^">]+)[">].*/\1:\2/'
@@ -58,7 +58,8 @@ for dir in src/*/; do
   done < <(includes "$dir" || true)
 done
 
-# Rooms of the engine know its own files and what is saved for scorers, not each other. ranks/ wraps the others.
+# Subfolders of src/engine include its own files and those of evidence/ (saved for scorers), but not each other's.
+# ranks/ wraps the others and may include all of them.
 while IFS=: read -r file line target; do
   room=${file#src/engine/}
   [[ $target == "engine/${room%%/*}/"* || ${room%%/*} != evidence && $target == engine/evidence/* ||
@@ -66,7 +67,7 @@ while IFS=: read -r file line target; do
     report "$file:$line: src/engine/${room%%/*} must not include $target"
 done < <(includes src/engine/*/ | grep -E ':engine/[a-z]+/' || true)
 
-# Kernels see spans and plain structs: no ggml, no llama. The ground floor knows nothing of models at all.
+# src/kernels works on spans and plain structs, and src/base knows no models: neither includes ggml or llama.
 while IFS=: read -r file line target; do
   report "$file:$line: src/kernels and src/base must not include $target"
 done < <(includes src/kernels src/base | grep -E ':(ggml|gguf|llama)' || true)
@@ -75,19 +76,19 @@ while IFS=: read -r file line target; do
   [[ $target == winnow/* || $target != *[./]* ]] || report "$file:$line: include/winnow must not include $target"
 done < <(includes include/winnow)
 
-# The Python package stands on the public headers.
+# The Python bindings include only public headers, nanobind and their own.
 while IFS=: read -r file line target; do
   [[ $target == winnow/* || $target == nanobind/* || $target != */* && ($target != *.h || -f python/src/$target) ]] ||
     report "$file:$line: python must not include $target"
 done < <(includes python/src)
 
-# Headers that include each other, over any number of steps: tsort names those of a loop.
+# Headers must not include each other, over any number of steps. tsort names those of a cycle.
 circle=$(includes src include | grep -vE '^[^:]+\.cc:' | sed -E 's,^(src|include)/,,; s,:[0-9]+:, ,' |
   awk '$2 ~ /\// && $1 != $2' | tsort 2>&1 >/dev/null || true)
 [[ -z $circle ]] || report "headers include each other: ${circle//$'\n'/ }"
 
-# "MODULE IMPORTED" for every import inside the Python package, in functions and for type checkers, too. A name that is no
-# module comes from the package itself.
+# Prints "MODULE IMPORTED" for every import inside the Python package, in functions and for type checkers, too. A name
+# that is not a module comes from the package itself.
 python_imports() {
   awk '
     function module(path) { sub(/.*\//, "", path); sub(/\.py$/, "", path); return path }
@@ -104,7 +105,7 @@ python_imports() {
 circle=$(python_imports | awk '$1 != $2' | tsort 2>&1 >/dev/null || true)
 [[ -z $circle ]] || report "modules of python/winnow import each other: ${circle//$'\n'/ }"
 
-# winnow.h is everything of the public interface.
+# winnow.h includes all public headers.
 for header in include/winnow/*.h; do
   name=${header#include/}
   [[ $name == winnow/winnow.h ]] || grep -qxF "#include \"$name\"" include/winnow/winnow.h ||

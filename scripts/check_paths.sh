@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every file that docs, comments and scripts cite is there: paths from the repository's root (src/engine/engine.cc, or
-# src/cache/page_pool for header and source together), the links of Markdown, and the sources that Markdown names alone
-# (`engine.cc`, `scorers/snapkv.cc`). No source cites a folder beside the repository, which a reader does not have.
+# Checks that every file that docs, comments and scripts cite exists: paths from the repository's root
+# (src/engine/engine.cc, or src/cache/page_pool for header and source together), the links of Markdown, and the sources
+# that Markdown names alone (`engine.cc`, `scorers/snapkv.cc`). No source may cite a folder next to the repository,
+# which a reader does not have.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,8 +18,8 @@ known=$(git ls-files)
 is_there() { [[ $made == *" $1 "* ]] || compgen -G "$1" >/dev/null || compgen -G "$1.*" >/dev/null; }
 
 while IFS=: read -r file line path; do
-  path=${path#"${path%%[A-Za-z.]*}"}            # what stands before it
-  path=${path%%[.,]}                            # the end of a sentence
+  path=${path#"${path%%[A-Za-z.]*}"}            # drops the character before it
+  path=${path%%[.,]}                            # drops the end of a sentence
   is_there "$path" || report "$file:$line" "$path"
 done < <(grep -noE '(^|[^A-Za-z0-9_/.<-])(src|include|tests|docs|scripts|bench|cmake|demo|examples|profiles|data|\.ci)/[A-Za-z0-9_./*-]*' \
   "${texts[@]}" || true)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles the kernels of the CUDA plugin for all of its architectures, without a GPU. A kernel that spills more than a few
-# registers fails, and so does one whose matrix instructions or wide loads the disassembly lacks. Without nvcc it says so, and
-# passes: the same kernels are tested over fibers anyway (tests/device/kernels).
+# Compiles the kernels of the CUDA plugin for all of its architectures, without a GPU. Fails if a kernel spills more
+# than a few registers, or if the disassembly has no matrix instructions or wide loads. Without nvcc it prints so and
+# passes: the same kernels are tested on fibers anyway (tests/device/kernels).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly most_spilled=32  # bytes
@@ -44,7 +44,7 @@ check_architecture() {
   echo "sm_$architecture: $(grep -c 'Function properties' "$work/$architecture.log") kernels"
 }
 
-# Side by side, as each is one file for one processor.
+# The architectures compile at the same time, since each compiles one file on one core.
 checks=()
 for architecture in 80 89 90a; do
   check_architecture $architecture &

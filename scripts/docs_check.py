@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Checks that the documentation can be followed; prints what is wrong and exits with 1, or says what was checked.
+"""Checks that the documentation can be followed. Prints every fault and exits with 1, or prints what was checked.
 
   scripts/docs_check.py [build/bin/winnow]
 
 - Relative links of every Markdown file lead to a file, and their anchors to a heading of it.
 - The commands of winnow in ```sh blocks parse: the command exists, `winnow COMMAND --help` has every flag, and `winnow
-  methods` every method that is named after --kv-evict or --methods. Nothing is run on a model.
-- README has one screen and a half, a guide can be read in one sitting, and a paragraph outside docs/lab in one breath.
-- proselint has nothing to say of the prose, by the rules in docs/prose.json; code and tables are not prose. The help texts
-  and the sentences in string literals of src/ are prose, too.
+  methods` every method that is named after --kv-evict or --methods. No command runs on a model.
+- README, guides and the paragraphs outside docs/lab have no more than README_LINES, GUIDE_WORDS and PARAGRAPH_WORDS.
+- proselint finds no fault in the prose by the rules in docs/prose.json. Help texts and the sentences in string literals
+  of src/ are prose, too; code and tables are not.
 
-Without the tool (not yet built) the commands are left out, without proselint (make python-packages) the prose, and the last line
-says so.
+Without the tool (not yet built) commands are not checked, without proselint (make python-packages) prose is not, and
+the last line says so.
 """
 import functools
 import itertools
@@ -51,7 +51,7 @@ def read(path):
 
 
 def lines_outside_code(text):
-    """(line number, line) of what is not in a fenced block."""
+    """Yields (line number, line) outside fenced blocks."""
     fence = None
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(```+|~~~+)", line)
@@ -63,7 +63,7 @@ def lines_outside_code(text):
 
 @functools.cache
 def anchors(path):
-    """Anchors as GitHub makes them of headings: letters, digits, '-' and '_', a number behind those that repeat."""
+    """Returns the anchors that GitHub makes of headings: letters, digits, '-', '_', and a number after repetitions."""
     found, seen = set(), {}
     for _, line in lines_outside_code(read(path)):
         heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
@@ -89,7 +89,7 @@ def check_links(path):
 
 
 def paragraphs(text):
-    """(line number, words) of paragraphs and list items; tables, headings and code are none."""
+    """Yields (line number, words) of paragraphs and list items, not of tables, headings and code."""
     first, words, before = 0, 0, 0
     for number, line in [*lines_outside_code(text), (0, "")]:
         stripped = line.strip()
@@ -119,8 +119,8 @@ def check_lengths(path):
 
 
 def prose_of(text):
-    """The text with what is no prose taken out: lines stay where they are. No two pieces of code or numbers become the same
-    word."""
+    """Returns the text without all that is not prose, line for line. Pieces of code and numbers become words, no two of
+    them the same."""
     lines = dict(lines_outside_code(text))
     code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
     out = []
@@ -133,24 +133,24 @@ def prose_of(text):
 
 
 def sentences(fragments):
-    """A line for each list of fragments. The word after each fragment keeps it from running on into the next."""
+    """Returns a line for each list of fragments. A word after each fragment keeps it from running on into the next."""
     code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
     return "".join(" ".join(re.sub(r"\s+", " ", part).strip() + f" x{next(code)}." for part in parts) + "\n" for parts in fragments)
 
 
 def sentences_of_source(text):
-    """The string literals that are prose: words between blanks, and nothing of markup, patterns or formats."""
+    """Returns the string literals that are prose: words between blanks, without markup, patterns or formats."""
     literals = (LITERAL.findall(re.split(r"(?:^|\s)// ", line)[0]) for line in text.splitlines())
     return sentences([part for part in parts if part.count(" ") > 2 and re.fullmatch(r"[\w ,.;:()'/-]*", part)] for parts in literals)
 
 
 def sentences_of_help(text):
-    """The descriptions: what stands right of the flags, and paragraphs."""
+    """Returns the descriptions of a help text: the text to the right of flags, and paragraphs."""
     return sentences([re.sub(r"^\s*-.*?(\s{2,}|$)|^(usage: |\s+)winnow .*", "", line)] for line in text.splitlines())
 
 
 def prose_of_program(tool):
-    """(name, text) of the sentences that the tool can say."""
+    """Yields (name, text) of the sentences that the tool can print."""
     for path in sorted((ROOT / "src").rglob("*.cc")):
         yield f"{path.relative_to(ROOT)}.md", sentences_of_source(path.read_text(encoding="utf-8"))
     for command in tool.commands() if tool else []:
@@ -164,7 +164,7 @@ def check_prose(files, tool):
             copy = pathlib.Path(folder, file)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text, encoding="utf-8")
-        # It looks for rules where it runs, and at those of the user, who has none here. (0.16.0 does not read --config.)
+        # proselint reads the rules of its working folder and of the user, who has none here. (0.16.0 ignores --config.)
         pathlib.Path(folder, ".proselintrc.json").write_text(read("docs/prose.json"), encoding="utf-8")
         environment = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder}
         ran = subprocess.run([PROSELINT, "--output-format", "compact", "check", *pages], cwd=folder, env=environment,
@@ -186,19 +186,19 @@ class Tool:
         return ran.stdout if ran.returncode == 0 else ""
 
     def commands(self):
-        """Names of the commands, from the tool's own list."""
+        """Returns the names of the commands, from the tool's own list."""
         listed = self.output("--help").partition("Commands:")[2]
         return re.findall(r"^  ([a-z]+)  ", listed, re.M)
 
     @functools.cache
     def flags(self, command):
-        """Flags of a command, or None where there is no such command."""
+        """Returns the flags of a command, or None if there is no such command."""
         text = self.output(command, "--help")
         return {"--help", *FLAG.findall(text)} if text.startswith("usage: winnow " + command) else None
 
 
 def shell_commands(text):
-    """(line number, words) of every command that is a winnow's in a block of sh."""
+    """Yields (line number, words) of every winnow command in a block of sh."""
     for block in re.finditer(r"^ *```sh\n(.*?)^ *```", text, re.S | re.M):
         for line in re.finditer(r"(?:[^\n]*\\\n)*[^\n]*\n", block.group(1)):
             number = text.count("\n", 0, block.start(1) + line.start()) + 1
@@ -206,13 +206,13 @@ def shell_commands(text):
 
 
 def winnow_words(line):
-    """The words behind each `winnow` of a line, up to the end of its command."""
+    """Yields the words after each `winnow` of a line, up to the end of its command."""
     line = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", line)
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
         tokens = list(lexer)
-    except ValueError:  # a quotation that goes on in the next line
+    except ValueError:  # a quotation that continues in the next line
         return
     for at, token in enumerate(tokens):
         if token == "winnow" or token.endswith("/winnow"):
@@ -222,7 +222,7 @@ def winnow_words(line):
 
 
 def methods_of(words):
-    """Names of methods behind --kv-evict and --methods. In lists a NAME=VALUE goes on with the method before it."""
+    """Yields names of methods after --kv-evict and --methods. In lists a NAME=VALUE belongs to the method before it."""
     for flag, value in zip(words, words[1:]):
         if flag == "--kv-evict":
             yield value.split(":")[0]
@@ -233,7 +233,7 @@ def methods_of(words):
 def check_commands(path, tool):
     for number, (command, *words) in shell_commands(read(path)):
         if command.startswith("-"):
-            continue  # of the tool itself: --help, --version
+            continue  # a flag of the tool itself: --help, --version
         flags = tool.flags(command)
         if flags is None:
             yield f"{path}:{number}: there is no `winnow {command}`"

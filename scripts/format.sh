@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats every source file of the repository; with --check it only names those that differ. clang-format 14 (Debian 12):
-# other versions break lines differently.
+# Formats every source file of the repository; with --check it only lists those that differ. The sources are formatted
+# by clang-format 14 (Debian 12), since other versions break lines differently.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tool=$(command -v clang-format-14 || command -v clang-format) || {

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# scripts/fuzz.sh [--runs N] [--seconds S] [NAME...]: runs the targets of tests/fuzz (all of them, or those named) over the
-# corpus in the repository and what earlier runs have found (build-fuzz/found): each until it has had N executions together with
-# earlier runs (build-fuzz/executions), and for S seconds at most; 60 seconds where neither is said. Ends with 1 where one found
-# a fault; the input is then in build-fuzz/faults: build-fuzz/bin/fuzz_NAME FILE shows it again.
+# scripts/fuzz.sh [--runs N] [--seconds S] [NAME...]: runs the targets of tests/fuzz (all of them, or those named) on
+# the corpus in the repository and the inputs that earlier runs have found (build-fuzz/found). Each target runs until it
+# has had N executions, those of earlier runs (build-fuzz/executions) included, and for at most S seconds; without
+# either option, for 60 seconds. The exit status is 1 if a target found a fault. The input is then in build-fuzz/faults,
+# and build-fuzz/bin/fuzz_NAME FILE reproduces the fault.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly kBuild=build-fuzz
-# Bytes of an input, where 4,096 would only repeat what fewer do: what is parsed takes time in proportion, or to the square.
+# The most bytes of an input, for targets where 4,096 would only repeat what fewer do. The time to parse an input is
+# linear or quadratic in its bytes.
 declare -A longest=([answer]=256 [gguf]=192 [grammar]=256 [http]=1024 [method]=160 [profile]=768 [request]=1024 [samples]=768
   [schema]=384 [template]=1600 [tokenizer]=160)
 runs='' seconds=''
@@ -24,12 +26,12 @@ if [[ ${#names[@]} -eq 0 ]]; then
   mapfile -t names < <(cd tests/fuzz && ls fuzz_*.cc | sed 's/^fuzz_\(.*\)\.cc$/\1/')
 fi
 mkdir -p $kBuild/faults $kBuild/log $kBuild/executions
-# Small models and files of an input are made in memory, if there is such a folder.
+# Targets make small models and files of an input in TMPDIR, which is in memory if /dev/shm can be written.
 TMPDIR=$(mktemp -d -p "$([[ -w /dev/shm ]] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" winnow-fuzz.XXXXXX)
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
-# By default freed memory waits in 256 MiB, which no cache holds, what is allocated is filled, and each allocation has a
-# stack of 30 calls. A fault that is shown again has all of that.
+# By default AddressSanitizer keeps 256 MiB of freed memory, which fit no cache, fills what is allocated, and records a
+# stack of 30 calls for each allocation. All of this is reduced here; a fault that is reproduced has the defaults.
 asan=quarantine_size_mb=4:thread_local_quarantine_size_kb=64:malloc_context_size=1:max_malloc_fill_size=0
 export ASAN_OPTIONS=$asan${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 [[ " ${names[*]} " != *" gguf "* && " ${names[*]} " != *" session "* ]] || $kBuild/bin/fuzz_seeds $kBuild/seeds

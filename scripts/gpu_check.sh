@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Checks and times winnow on a machine with an NVIDIA GPU, in under 8 minutes, and ends with one table. Whatever fails is
-# named there, the rest goes on, and the exit status is 1.
-#   scripts/gpu_check.sh                    builds what is missing (make cuda), then all of it
-#   scripts/gpu_check.sh --only kernels     the kernels alone, which need nvcc and nothing else
-#   scripts/gpu_check.sh --only engine      what needs winnow alone
-#   scripts/gpu_check.sh --prebuilt FILE    with what --pack put into FILE, on a machine where winnow cannot be built
-#   scripts/gpu_check.sh --pack FILE        on one where it was built: the tool, its plugin and their libraries, to FILE
+# Checks and times winnow on a machine with an NVIDIA GPU, in under 8 minutes, and ends with one table. Steps that fail
+# are listed after it; the other steps run all the same, and the exit status is 1.
+#   scripts/gpu_check.sh                    builds what is missing (make cuda), then checks everything
+#   scripts/gpu_check.sh --only kernels     checks the kernels alone, which need only nvcc
+#   scripts/gpu_check.sh --only engine      checks the engine alone, which needs only winnow
+#   scripts/gpu_check.sh --prebuilt FILE    uses the programs in FILE, on a machine where winnow cannot be built
+#   scripts/gpu_check.sh --pack FILE        packs the tool, plugin and libraries into FILE, where they were built
 #   --model FILE       a GGUF model (default: the tool's own, else one of random weights in the shape of Llama-3.2-1B)
-#   --random-8b        one of random weights in the shape of an 8B, 4.2 GB, and the depths and methods that are for such
-#   --llama-bench FILE llama.cpp's, built with CUDA: it is timed beside winnow
-#   --depths N,N..     of winnow bench (default: 0,4096,32768; no deeper than the model's context)
-#   --seconds N        after which nothing more is begun, and what runs ends (default: 470)
-#   --out FOLDER       of logs and rows (default: build/gpu-check)
+#   --random-8b        a model of random weights in the shape of an 8B, 4.2 GB, with depths and methods for such a model
+#   --llama-bench FILE llama.cpp's llama-bench, built with CUDA, which is timed next to winnow
+#   --depths N,N..     depths of winnow bench (default: 0,4096,32768; no deeper than the model's context)
+#   --seconds N        seconds after which no step begins and a running step ends (default: 470)
+#   --out FOLDER       folder of logs and rows (default: build/gpu-check)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -37,7 +37,7 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # --- The pack ----------------------------------------------------------------------------------------------------------
 
-# Every library that the programs need and that a machine for CUDA may lack: not the C and C++ libraries, not CUDA.
+# Packs the programs with the libraries that a machine for CUDA may lack: all that they need but C's, C++'s and CUDA's.
 pack_programs() {
   local to=$1 work programs=() program library
   work=$(mktemp -d)
@@ -49,7 +49,7 @@ pack_programs() {
   cp "${programs[@]}" build/bin/libwinnow-cuda.so build/bin/libggml-cuda.so.0 "$work/bin/"
   strip "$work"/bin/* 2>/dev/null
   while read -r library; do
-    case ${library##*/} in libc.so* | libm.so* | libstdc++.so* | libgcc_s.so*) continue ;; esac  # those there are newer
+    case ${library##*/} in libc.so* | libm.so* | libstdc++.so* | libgcc_s.so*) continue ;; esac  # it has newer ones
     cp -L "$library" "$work/lib/"
   done < <(ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u)
   tar -C "$work" -cf - bin lib | xz -T0 -3 >"$to" || fail "$to cannot be written"
@@ -61,10 +61,10 @@ if [[ -n $pack ]]; then pack_programs "$pack"; exit; fi
 # --- Steps -------------------------------------------------------------------------------------------------------------
 
 mkdir -p "$out"
-rows=()    # of the table: "name|value"
+rows=()    # rows of the table: "name|value"
 failed=()
 
-# run_for SECONDS COMMAND...: at most so long, and no longer than there is time.
+# run_for SECONDS COMMAND...: runs COMMAND for at most SECONDS, and no longer than the time that is left.
 run_for() {
   local limit=$1 left=$((seconds - SECONDS))
   shift
@@ -72,7 +72,7 @@ run_for() {
   timeout $((limit < left ? limit : left)) "$@"
 }
 
-# step NAME SECONDS COMMAND...: runs it with its output in a log. What fails is noted.
+# step NAME SECONDS COMMAND...: runs COMMAND with its output in a log, and records a failure.
 step() {
   local name=$1 limit=$2 log=$out/$1.log status=0 start=$SECONDS
   shift 2
@@ -106,8 +106,8 @@ row driver "${driver# }, $([[ -n $nvcc ]] && "$nvcc" --version | sed -nE 's/.*re
 
 # --- Kernels -----------------------------------------------------------------------------------------------------------
 
-# Programs of bench/device: NAME compares with a reference and then measures, NAME check only compares, in sizes for
-# compute-sanitizer. Status 1: a comparison failed.
+# Compiles a program of bench/device. NAME compares results with a reference and then measures; NAME check only
+# compares, in sizes for compute-sanitizer. Its exit status is 1 if a comparison failed.
 compile() { "$nvcc" -arch="$architecture" -std=c++20 -O3 -Iinclude -Isrc -o "$out/$1" "bench/device/$1.cu" -lcublas; }
 
 check_kernels() {
@@ -147,7 +147,7 @@ prepare_engine() {
   local program
   if [[ -n $prebuilt ]]; then
     step unpack 120 tar -xJf "$prebuilt" -C "$out" || return 1
-    # Only winnow's programs may see those libraries. CUDA's own the plugin finds by its RPATH.
+    # Only winnow's programs may use these libraries. The plugin finds CUDA's own by its RPATH.
     for program in winnow winnow_make_model; do
       printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$(realpath "$out")/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         "$(realpath "$out")/bin/$program" >"$out/$program"
@@ -175,7 +175,7 @@ prepare_engine() {
   row model "$(basename "$model"), $(($(stat -L -c %s "$model") / 1000000)) MB"
 }
 
-# The rows of winnow bench as lines of the table: "cuda full, pp4096: 1234.5 t/s".
+# Prints the results of winnow bench as rows of the table: "cuda, full, pp4096|1234.5 +- 1.2 t/s, KV ...".
 bench_rows() {
   python3 - "$1" <<'PYTHON'
 import json, sys
@@ -188,7 +188,7 @@ for r in json.load(open(sys.argv[1])):
 PYTHON
 }
 
-# bench NAME SECONDS FLAG...
+# bench NAME SECONDS FLAG...: runs winnow bench and adds its rows to the table.
 bench() {
   local name=$1 limit=$2
   shift 2
@@ -199,10 +199,11 @@ bench() {
   while IFS='|' read -r what value; do row "$what" "$value"; done < <(bench_rows "$out/$name.json")
 }
 
-# The same greedy answer on the processor and on the GPU, for each method. Ties may part them: where they part is shown.
+# Compares the greedy answers of the processor and of the GPU for each method. Ties may make them differ; the table
+# shows from which byte on.
 compare_answers() {
   local i method text=$out/text.txt args
-  # Words that no model has seen in this order, and enough of them that a tenth is a cut.
+  # The text has words that no model has seen in this order, and enough of them that a budget cuts the cache.
   for i in $(seq 1 150); do echo "Chapter $i. On day $i the harbour master wrote $((i * 7919 % 1000)) in the blue book."; done >"$text"
   for method in full snapkv ada-snapkv critical-ada-snapkv cake lava tova keydiff; do
     args=(run -m "$model" -f "$text" -n 24 --temp 0 --seed 1 --kv-evict "$method")
@@ -219,7 +220,7 @@ compare_answers() {
   done
 }
 
-# What an 8B is asked: prompts and methods at 32,768 tokens, steps at depths, beside llama.cpp where it is given.
+# Times an 8B: prompts, methods at 32,768 tokens, decoding steps at depths, and llama.cpp if it is given.
 check_8b() {
   local method
   bench prompts 60 --device cuda -p 4096,32768 -n 0 -r 2
@@ -236,7 +237,7 @@ check_8b() {
   fi
 }
 
-# llama_bench NAME SECONDS FLAG...
+# llama_bench NAME SECONDS FLAG...: runs llama.cpp's llama-bench and adds its rows to the table.
 llama_bench() {
   local name=llama-$1 limit=$2
   shift 2
@@ -260,7 +261,7 @@ check_engine() {
   fi
   bench cuda-full 120 --device cuda -p 512,4096 -n 64 -d "$depths" -r 3
   bench cuda-cut 120 --device cuda -p 4096 -n 64 -d "$depths" -r 3 --kv-evict snapkv --kv-evict ada-snapkv --kv-budget 10%
-  # Where all depths of the processor would take hours, the first has to do.
+  # The processor is timed at the first depth only, since all depths could take hours.
   bench cpu 90 -p 512 -n 16 -d "${depths%%,*}" -r 1
   compare_answers
 }

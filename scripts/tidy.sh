@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy over the sources, as build-debug/ compiles them, each alone; with arguments only over those whose path contains
-# one of them.
+# Runs clang-tidy on the sources as build-debug/ compiles them, each alone. With arguments, runs only on those whose
+# path contains one of them.
 #   scripts/tidy.sh [src/cache ...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

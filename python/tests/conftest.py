@@ -1,4 +1,4 @@
-"""The default model, loaded once. Without one (WINNOW_TEST_MODEL, else models/) the tests that need it skip themselves."""
+"""Fixtures. The default model (WINNOW_TEST_MODEL, else models/) is loaded once; tests that need it skip without it."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ def text():
 
 @pytest.fixture(scope="session")
 def tool():
-    """The command line tool of the same build."""
+    """Returns the path of the command line tool of the same build."""
     path = pathlib.Path(winnow.__file__).parents[2] / "bin" / "winnow"
     if not path.exists():
         pytest.skip("the tool is not built")

@@ -112,7 +112,8 @@ def test_readme_completion(model_path):
     assert output["choices"][0]["text"].startswith("Q: Name the planets in the solar system? A: ")
 
 
-# Of TALK what llama-cpp-python 0.3.36 makes; where that loses something, what the models were taught (chat_formats.py).
+# The prompts that llama-cpp-python 0.3.36 makes of TALK, or where those lose text, what the models were trained on
+# (chat_formats.py).
 TALK = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Hello!"},
@@ -252,7 +253,7 @@ def test_readme_function_calling(model_path):
     assert json.loads("".join(part["function"]["arguments"] for part in parts)) == arguments
     assert deltas[-1]["finish_reason"] == "tool_calls"
 
-    # And back: what the tool said.
+    # The model answers with the result of the tool.
     request["messages"] += [choice["message"], {"role": "tool", "tool_call_id": call["id"], "content": "stored"}]
     request["tool_choice"] = "none"
     answer = llm.create_chat_completion(**request)["choices"][0]

@@ -1,4 +1,4 @@
-"""Compressed contexts: what is kept, what is answered, files and pictures."""
+"""Compressed contexts: kept entries, answers, files and plots."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ def test_what_is_kept(llm, text):
             (context.values(layer, head), full.values(layer, head)),
         ):
             assert kept.shape == (len(positions), 64) and kept.dtype == np.float32
-            # Entries do not change by being kept.
+            # Eviction does not change the entries that it keeps.
             np.testing.assert_array_equal(kept, all_of_them[positions])
     for layer, head in ((30, 0), (0, 3), (-1, 0)):
         with pytest.raises(winnow.InvalidArgument):
@@ -47,7 +47,7 @@ def test_arrays_outlive_everything(model_path, text):
     copies = [array.copy() for array in arrays]
     del llm, context
     gc.collect()
-    np.ones(1 << 20).sum()  # memory that was freed is taken by others
+    np.ones(1 << 20).sum()  # takes memory that was freed
     for array, copy in zip(arrays, copies):
         np.testing.assert_array_equal(array, copy)
 

@@ -1,4 +1,4 @@
-"""Embeddings, with llama-cpp-python's surface."""
+"""Embeddings, with llama-cpp-python's interface."""
 
 import numpy as np
 import pytest

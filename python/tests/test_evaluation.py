@@ -1,4 +1,4 @@
-"""Benchmarks from Python: the tool's own figures, scorers in them, and what stops a run."""
+"""Benchmarks from Python: the same figures as the tool's, Python scorers, and errors and interrupts that end a run."""
 
 import signal
 import subprocess
@@ -37,7 +37,7 @@ def test_figures_are_the_tools(llm, tool, tmp_path):
     for column in TOOL_COLUMNS:
         ours = frame[column].fillna("").astype(str).tolist()
         assert ours == theirs[column].astype(str).tolist(), column
-    # Either goes on with the other's folder.
+    # Either continues a run in the other's folder.
     again = winnow.evaluate(llm, METHODS, ["20%"], "fidelity", out=tmp_path / "tools", **SMALL)
     assert again["mean"].tolist() == frame["mean"].tolist()
     assert winnow.read_results(tmp_path / "mine")["mean"].tolist() == frame["mean"].tolist()

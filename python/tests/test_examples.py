@@ -1,4 +1,4 @@
-"""The notebook, cell by cell, and what the package looks like to a type checker."""
+"""The notebook, cell by cell, and the package's types and docstrings."""
 
 import ast
 import json

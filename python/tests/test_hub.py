@@ -14,7 +14,7 @@ PARTS = [f"big/big-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 @pytest.fixture
 def hub(monkeypatch, model_path):
-    """The stub: every file that is fetched is the default model."""
+    """Returns the stub, which gives the default model for every file."""
     stub = types.ModuleType("huggingface_hub")
     stub.fetched = []
 

@@ -128,14 +128,14 @@ def test_samplers(llm):
     [token] = llm.tokenize(likeliest, add_bos=False)
     assert first(temperature=0, logit_bias={token: -100}) != likeliest
     assert first(temperature=5, logit_bias={token: 100}, samplers=["temperature"], seed=1) == likeliest
-    # Each leaves one token at these settings.
+    # Each of these settings leaves one token.
     for options in ({"typical_p": 0.0}, {"top_n_sigma": 0.001}, {"top_k": 1}, {"samplers": ["top_k"], "top_k": 1}):
         assert len({first(temperature=3, seed=seed, **options) for seed in range(6)}) == 1, options
     assert len({first(temperature=3, seed=seed, mirostat_mode=2) for seed in range(6)}) > 1
     with pytest.raises(TypeError, match="did you mean 'typical_p'"):
         first(typicalp=0.5)
     with pytest.raises(winnow.InvalidArgument, match="top-k"):
-        first(top_k=1, samplers=["temperature"])  # of no effect
+        first(top_k=1, samplers=["temperature"])  # top_k has no effect
     with pytest.raises(winnow.InvalidArgument, match="4294967296"):
         first(seed=2**32)
 
@@ -184,13 +184,13 @@ def test_a_budget_is_kept(model_path, text):
     assert statistics["method"] == "snapkv" and statistics["budget"] == "25%"
     assert statistics["entries_full"] == 90 * len(tokens)
     assert abs(statistics["entries_kept"] - statistics["entries_full"] / 4) <= 1
-    # The state is a compressed prompt: what follows it stays whole.
+    # The state is a compressed prompt: tokens that follow it are kept whole.
     state = llm.save_state()
     more = tokens + llm.tokenize(" The key is in", add_bos=False)
     llm.load_state(state)
     llm(more, max_tokens=2, temperature=0)
     assert llm.statistics["entries_kept"] == statistics["entries_kept"] + 90 * (len(more) - len(tokens) + 1)
-    # Without it every prompt is cut for itself.
+    # Without the state every prompt is cut for itself.
     llm(more, max_tokens=2, temperature=0)
     assert llm.statistics["entries_kept"] < statistics["entries_kept"] + 90 * 5
 

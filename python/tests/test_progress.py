@@ -1,4 +1,4 @@
-"""What takes long says how far it is, terminal or not."""
+"""Long computations show their progress, on a terminal or not."""
 import winnow.progress
 
 

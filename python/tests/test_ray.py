@@ -1,6 +1,6 @@
-"""A Ray cluster of three nodes on this machine: evaluations that lose an actor, servers that lose a replica.
+"""Evaluations that lose an actor and servers that lose a replica, on a Ray cluster of three nodes on this machine.
 
-Part of `make test-heavy` (tests/python/heavy_ray_test.py), since Ray is large and slow to start; skipped where it is missing.
+Part of `make test-heavy` (tests/python/heavy_ray_test.py), since Ray is large and slow to start. Skipped without Ray.
 """
 
 import importlib
@@ -43,12 +43,12 @@ def start_nodes(n):
 @pytest.fixture(scope="module")
 def cluster():
     ray = pytest.importorskip("ray")
-    # Of the nodes' processes, which begin with this one's environment.
+    # The nodes' processes inherit this environment.
     os.environ["RAY_SERVE_SESSION_ID_HEADER_KEY"] = "X-Winnow-Context"
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     try:
         cluster = start_nodes(3)
-    except Exception:  # a busy machine may miss Ray's 30 seconds once
+    except Exception:  # a busy machine may exceed Ray's limit of 30 seconds once
         cluster = start_nodes(3)
     ray.init(address=cluster.address, log_to_driver=False)
     yield ray
@@ -62,7 +62,7 @@ def means(frame):
 
 
 def answers(folder):
-    """The keys of all answers, one for every line."""
+    """Returns the keys of all answers, one for every line."""
     lines = [json.loads(line) for path in folder.glob("answers-*.jsonl") for line in path.read_text().splitlines()]
     return sorted((line["id"], line["method"], line["budget"]) for line in lines)
 
@@ -73,7 +73,7 @@ def test_an_actor_that_is_killed_goes_on(cluster, model_path, tmp_path):
     marker = tmp_path / "killed"
 
     def setup():
-        """A scorer that takes its process with it, once, in the middle of the second sample of a shard."""
+        """Registers a scorer that kills its process once, in the middle of the second sample of a shard."""
         samples = []
 
         @winnow.scorer("deadly")
@@ -86,13 +86,13 @@ def test_an_actor_that_is_killed_goes_on(cluster, model_path, tmp_path):
                     os.kill(os.getpid(), signal.SIGKILL)
             return [range(n) for n in layer.n_prefix]
 
-    # A batch is a sample.
+    # With this size a batch is one sample.
     matrix = {**MATRIX, "methods": ["full", "streaming-llm", "deadly"], "budgets": ["20%"], "batch": 3}
     pool = {"out": tmp_path / "run", "actors": 2, "shards": 2, "setup": setup}
     frame = winnow.ray.evaluate(model_path, **matrix, **pool, verbose=False)
-    assert 3 <= int(marker.read_text()) < 12  # what was done stayed
+    assert 3 <= int(marker.read_text()) < 12  # finished answers were kept
     keys = answers(tmp_path / "run")
-    assert len(keys) == 12 and len(set(keys)) == 12  # nothing is there twice
+    assert len(keys) == 12 and len(set(keys)) == 12  # no answer is there twice
     setup()
     alone = winnow.evaluate(model_path, **matrix, n_threads=1, verbose=False)
     assert means(frame) == means(alone)
@@ -107,11 +107,11 @@ def test_either_finishes_what_the_other_began(cluster, model_path, tool, tmp_pat
     first = (tmp_path / "run" / "answers-3-of-8.jsonl").read_text()
     frame = winnow.ray.evaluate(model_path, **MATRIX, out=tmp_path / "run", actors=2, verbose=False)
     files = sorted(path.name for path in (tmp_path / "run").glob("answers-*"))
-    assert files == [f"answers-{i}-of-8.jsonl" for i in (1, 2, 3, 4)]  # in the parts that it began with; four samples
+    assert files == [f"answers-{i}-of-8.jsonl" for i in (1, 2, 3, 4)]  # it keeps eight shards, for four samples
     assert (tmp_path / "run" / "answers-3-of-8.jsonl").read_text() == first
     keys = answers(tmp_path / "run")
     assert len(keys) == len(set(keys)) == 4 * 5
-    subprocess.run(command, capture_output=True, check=True)  # has nothing left to do
+    subprocess.run(command, capture_output=True, check=True)  # all answers are there already
     assert answers(tmp_path / "run") == keys
     assert means(frame) == means(winnow.read_results(tmp_path / "run"))
 
@@ -143,7 +143,7 @@ def test_what_goes_wrong_is_said(cluster, model_path, tmp_path):
 
 
 def ask(port, context, document, question, **more):
-    """(replica, cached tokens, all tokens of the prompt)"""
+    """Returns (replica, cached tokens, all tokens of the prompt), or the text of a stream."""
     body = {"messages": [{"role": "user", "content": question}], "max_tokens": 4, "temperature": 0,
             "kv": {"context": document, "evict": "snapkv", "budget": "50%"}, **more}
     headers = {"Content-Type": "application/json", "X-Winnow-Context": context}
@@ -157,14 +157,14 @@ def ask(port, context, document, question, **more):
 
 
 def processes_with(argument):
-    """Of all that run, those with this argument: their numbers."""
+    """Returns the ids of all running processes with this argument."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if argument.encode() in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
     return found
 
 
@@ -204,7 +204,7 @@ def test_a_context_stays_with_its_replica(cluster, model_path, tool, tmp_path, t
         assert len({replica for replica, _ in places.values()}) == 2, places
         stream = ask(port, "document 0", documents["document 0"], "When?", stream=True)
         assert stream.endswith("data: [DONE]\n\n") and stream.count("data: ") > 4
-        # The same by a handle.
+        # A handle reaches the same context.
         body = {"messages": [{"role": "user", "content": "How?"}], "max_tokens": 4,
                 "kv": {"context": documents["document 3"], "evict": "snapkv", "budget": "50%"}}
         answer = handle.options(session_id="document 3").post.remote("/v1/chat/completions", body).result()
@@ -217,12 +217,12 @@ def test_a_context_stays_with_its_replica(cluster, model_path, tool, tmp_path, t
         name, = (actor["name"] for actor in cluster.util.list_named_actors(all_namespaces=True) if victim in actor["name"])
         before = set(processes_with(str(small)))
         cluster.kill(cluster.get_actor(name, namespace="serve"), no_restart=True)
-        # Its contexts are taken over from the folder, and nothing is read again; the others stay where they are.
+        # Other replicas load its contexts from the folder and read none again; the other contexts stay where they are.
         for context, (home, n_context) in places.items():
             replica, cached, _ = ask(port, context, documents[context], "Which one?")
             assert cached >= n_context, (context, cached, n_context)
             assert replica != victim and (home == victim or replica == home), (context, home, replica)
-        # Its server does not outlive it.
+        # The replica's server does not outlive it.
         wait_until(lambda: not before <= set(processes_with(str(small))), "the killed replica's server has ended")
     finally:
         serve.shutdown()

@@ -1,4 +1,4 @@
-"""Scorers in Python: what they see, what they choose, and what is said where they are wrong."""
+"""Scorers in Python: their evidence, their effect, and the messages for wrong ones."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 import winnow
 
-SEEN = {}  # what `looker` saw of layer 4
+SEEN = {}  # the evidence of layer 4 that `looker` was given
 
 
 @winnow.scorer(
@@ -67,7 +67,7 @@ def softmax(x):
 
 @pytest.fixture(scope="module")
 def seen(shared_llm, text):
-    """What `looker` saw; its context is gone."""
+    """Returns the evidence that `looker` was given, after the call that it is valid for."""
     text = text[:1500]
     SEEN["context"] = shared_llm.compress(text, "looker:window=16", budget="50%")
     return SEEN
@@ -124,7 +124,7 @@ def test_statistics_are_numpys_own(seen):
         return np.log(np.exp(scores).sum(axis=2)).T  # [rows][group]
 
     scores = scores_of(queries * seen["scale"], seen["keys"].astype(np.float64))
-    # A prompt's attention is in products of bfloat16 where the processor has them.
+    # A prefill's attention uses bfloat16 products if the processor has them.
     unit = seen["scale"] / np.log(2)
     rounded = scores_of(as_bfloat16(queries * unit) * np.log(2), as_bfloat16(seen["keys"]))
     error = min(np.abs(seen["log_sum_exp"][-16:, 3:6] - log_sums(s)).max() for s in (scores, rounded))
@@ -140,7 +140,7 @@ def test_statistics_are_numpys_own(seen):
 
 
 def test_scores_decide(seen):
-    """The best scores of `looker` are the last."""
+    """The last entries are kept, since `looker` gives them the highest scores."""
     context = seen["context"]
     n = context.n_tokens
     for layer in (0, 29):
@@ -153,7 +153,7 @@ def test_evidence_ends_with_the_call(seen):
         seen["layer"].keys(0)
     with pytest.raises(winnow.InvalidArgument):
         seen["layer"].n_tokens  # noqa: B018
-    # What it gave stays what it was.
+    # Arrays that the evidence gave keep their contents.
     before = seen["keys"].copy()
     np.ones(1 << 20).sum()
     np.testing.assert_array_equal(seen["keys"], before)
@@ -187,7 +187,7 @@ def test_usable_by_name_everywhere(llm, model_path, text):
     with pytest.raises(winnow.InvalidArgument, match="power"):
         llm.compress(text, "value-norm:power=100", budget="20%")
     with pytest.raises(winnow.InvalidArgument):
-        llm.compress(text, "lava:scorer=looker", budget="20%")  # not said to be a mass
+        llm.compress(text, "lava:scorer=looker", budget="20%")  # not declared non-negative
 
 
 def test_what_is_wrong_is_said(llm, text):
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said(llm, text):
     fails(lambda layer: layer.window_mean(0), winnow.InvalidArgument, "'wrong' reads window_mean without saying so")
     fails(lambda layer: layer.keys(7), winnow.InvalidArgument, "no KV head 7")
     fails(lambda layer: sys.exit(3), SystemExit, "3")
-    assert llm.compress(text, "snapkv", budget="20%").kept.sum() > 0  # nothing is broken
+    assert llm.compress(text, "snapkv", budget="20%").kept.sum() > 0  # the model still works
     with pytest.raises(winnow.InvalidArgument, match="cannot need 'everything', only window_mean"):
         winnow.scorer("needy", needs=["everything"])(wrong)
     with pytest.raises(winnow.InvalidArgument, match="lower-case"):

@@ -1,4 +1,4 @@
-"""What programs for llama-cpp-python pass and call beside completions: arguments, processors, tokens one by one, caches."""
+"""llama-cpp-python's interface besides completions: arguments, logits processors, tokens one by one, caches."""
 
 import contextlib
 import pathlib
@@ -13,7 +13,7 @@ import winnow
 
 PROMPT = "The capital of France is"
 
-# llama-cpp-python 0.3.36's Llama(...), all of it, with values that a machine with a GPU would get.
+# All arguments of llama-cpp-python 0.3.36's Llama, with values for a machine with a GPU.
 EVERYTHING = dict(
     n_gpu_layers=-1, split_mode=1, main_gpu=0, tensor_split=[0.5, 0.5], vocab_only=False, use_mmap=True, use_mlock=True,
     kv_overrides=None, seed=-1, n_ctx=512, n_batch=512, n_ubatch=256, n_threads=2, n_threads_batch=2, rope_scaling_type=-1,
@@ -33,7 +33,7 @@ def test_every_argument_is_known(model_path):
     message = str(caught[0].message)
     for name in ("n_gpu_layers", "tensor_split", "use_mlock", "n_ubatch", "n_threads_batch", "flash_attn"):
         assert name in message
-    # What has an effect, and values that others have anyway.
+    # The warning names neither arguments that have an effect nor those at their defaults.
     for name in ("logits_all", "offload_kqv", "split_mode", "numa", "lora_scale"):
         assert name not in message
     assert "no effect" in message and llm.last_n_tokens_size == 32
@@ -127,7 +127,7 @@ def test_closing(model_path):
     for call in (lambda: llm(PROMPT), lambda: llm.tokenize("a"), llm.n_ctx, llm.save_state, llm.token_eos, llm.reset):
         with pytest.raises(winnow.InvalidArgument, match="was closed"):
             call()
-    llm.close()  # once more does no harm
+    llm.close()  # a second call does no harm
     with contextlib.closing(winnow.Llama(model_path, n_ctx=256, verbose=False)) as other:
         assert other.n_vocab() == 49152
 
@@ -156,7 +156,7 @@ def test_the_response_bears_the_models_name(llm):
 
 
 def test_arguments_by_their_places(llm):
-    """In llama-cpp-python's order."""
+    """Positional arguments are in llama-cpp-python's order."""
     # prompt, suffix, max_tokens, temperature, top_p, min_p, typical_p, logprobs, echo, stop
     choice = llm(PROMPT, None, 6, 0.0, 0.95, 0.05, 1.0, 1, True, ["."])["choices"][0]
     assert choice["text"] == PROMPT + " Paris" and choice["logprobs"]["tokens"][-1] == "."
@@ -200,7 +200,7 @@ def test_logits_processors(llm, given):
     prompt = llm.tokenize(PROMPT, special=True)
     assert [tokens for tokens, *_ in seen] == [prompt, prompt + [rome], prompt + [rome] * 2]
     assert {(dtype, shape) for _, dtype, shape in seen} == {(np.dtype(np.float32), (49152,))}
-    assert max(choice["logprobs"]["token_logprobs"]) < 0  # the model's own
+    assert max(choice["logprobs"]["token_logprobs"]) < 0  # of the model's own distribution
     chat = llm.create_chat_completion(
         [{"role": "user", "content": "Hi"}], max_tokens=2, logits_processor=processor, temperature=0
     )
@@ -261,7 +261,7 @@ def test_generate(llm):
     assert llm.eval_tokens == tokens + made[:5] and llm.n_tokens == len(tokens) + 5
     criteria = lambda input_ids, _: len(input_ids) >= len(tokens) + 2  # noqa: E731
     assert list(llm.generate(tokens, temp=0, stopping_criteria=criteria)) == made[:2]
-    # It goes on behind what was read, and reads what is sent.
+    # It continues after what was read, and reads the tokens that are sent.
     llm.reset()
     llm.eval(tokens)
     generator = llm.generate([], temp=0, reset=False)
@@ -311,7 +311,7 @@ def test_caches(model_path, text, tmp_path, kind):
     llm(text, max_tokens=4, temperature=0)
     llm.reset()
     llm(tokens + llm.tokenize(" The", add_bos=False), max_tokens=2, temperature=0)
-    assert read == [1]  # the second prompt's last token
+    assert read == [1]  # only the last token of the second prompt is read
     llm.set_cache(None)
     llm.reset()
     llm(text, max_tokens=1)
@@ -462,7 +462,7 @@ def test_logits_of_all_tokens(model_path):
     given = answer["logprobs"]["token_logprobs"]
     for at, token in enumerate(llm.eval_tokens[1:n_prompt]):
         assert logprobs[at, token] == pytest.approx(given[at + 1], abs=1e-4), at
-    # What follows is read behind what is there, which stays as it was given out.
+    # New tokens are read after those that are there, whose rows do not change.
     before = rows.copy()
     llm.eval(llm.tokenize(b" and", False))
     assert llm.scores.shape[0] == len(before) + 1 and np.array_equal(llm.scores[:-1], before)

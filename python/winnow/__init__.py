@@ -1,4 +1,4 @@
-"""Language models on long prompts with a KV cache that keeps only what attention will need.
+"""Runs language models on long prompts with a KV cache that keeps only the entries that attention will need.
 
     from winnow import Llama
 

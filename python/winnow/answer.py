@@ -1,4 +1,4 @@
-"""Answers while they are written, and what clients of OpenAI's completions know them as."""
+"""Answers while they are generated, and the responses of OpenAI's completions API."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Stop = Union[str, Sequence[str], None]
 
 @dataclasses.dataclass
 class Piece:
-    """What a token brought."""
+    """One step of an answer: a token, and the text that can be shown after it."""
 
     text: str  # whole characters that can be shown now, possibly none
     token: Optional[int] = None  # None in the last piece
-    logprob: Optional[float] = None  # natural logarithm in the model's own distribution
-    top: List[Tuple[int, float]] = dataclasses.field(default_factory=list)  # the likeliest, descending
+    logprob: Optional[float] = None  # of the token: natural logarithm in the model's own distribution
+    top: List[Tuple[int, float]] = dataclasses.field(default_factory=list)  # likeliest tokens with logprob, descending
     finish_reason: Optional[str] = None  # in the last piece: "stop" or "length"
 
 
@@ -34,7 +34,7 @@ def token_limit(max_tokens: Optional[int]) -> int:
 
 
 def pieces(session: Any, sampler: Any, *, n_logprobs: Optional[int] = None, **options: Any) -> Iterator[Piece]:
-    """The answer behind what was fed to the session. Its last token is not fed."""
+    """Yields the answer to the tokens that were fed to the session, token by token. Its last token is not fed."""
     generator = _core.Generator(session, sampler, feed_last=False, **options)
     while True:
         token, text, reason = generator.next()
@@ -49,7 +49,7 @@ def pieces(session: Any, sampler: Any, *, n_logprobs: Optional[int] = None, **op
 
 
 def head(kind: str, object_name: str, model: str) -> Dict[str, Any]:
-    """What every response begins with."""
+    """Returns the fields with which every response begins."""
     return {"id": f"{kind}-{uuid.uuid4()}", "object": object_name, "created": int(time.time()), "model": model}
 
 
@@ -66,10 +66,10 @@ def _joined(first: Optional[Dict[str, List[Any]]], second: Dict[str, List[Any]])
 
 
 class Completion:
-    """Makes a text completion's response, whole or in chunks."""
+    """A builder of a text completion's response, whole or in chunks."""
 
     def __init__(self, model: Any, model_name: str, n_prompt: int, echoed: str, scored: Sequence[Piece] = ()):
-        """scored: the prompt's tokens, where their probabilities are told."""
+        """scored: the prompt's tokens with their probabilities, if the response contains them."""
         self._model = model
         self._head = head("cmpl", "text_completion", model_name)
         self._n_prompt = n_prompt
@@ -94,13 +94,13 @@ class Completion:
         }
 
     def _prompt_logprobs(self) -> Optional[Dict[str, List[Any]]]:
-        """Of the prompt's tokens, None for the first one's, before which there is nothing."""
+        """Returns the entries of the prompt's tokens, or None if there are none. The first token has no probability."""
         logprobs: Optional[Dict[str, List[Any]]] = None
         rest, offset = self._echoed, 0
         for piece in self._scored:
             logprobs = _joined(logprobs, self._entry(piece, offset))
             text = self._text(piece.token)
-            for form in (text, text[1:] if text.startswith(" ") else ""):  # a space that only the tokenizer has put there
+            for form in (text, text[1:] if text.startswith(" ") else ""):  # the tokenizer may add a space
                 if form and rest.startswith(form):
                     rest, offset = rest[len(form) :], offset + len(form)
                     break

@@ -1,4 +1,4 @@
-"""Arguments of llama-cpp-python's that mean something else here, or nothing."""
+"""Arguments of llama-cpp-python's that have another meaning here, or no effect."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from .errors import InvalidArgument, Unsupported
 
-# With llama-cpp-python's defaults. Most are of devices and memory that winnow does not have; attention is computed without a
-# matrix of scores.
+# Arguments that have no effect, with llama-cpp-python's defaults. Most are for devices and memory that winnow does not
+# have; attention is always computed without a matrix of scores (flash_attn).
 _WITHOUT_EFFECT: Dict[str, Any] = {
     "n_gpu_layers": 0,
     "split_mode": 1,
@@ -28,13 +28,13 @@ _WITHOUT_EFFECT: Dict[str, Any] = {
     "lora_base": None,
     "lora_scale": 1.0,
 }
-# Whose effect somebody would miss.
+# Arguments that are refused, since their effect would be missed: the default, and what to do instead.
 _REFUSED: Dict[str, Tuple[Any, str]] = {
     "lora_path": (None, "merge the adapter into the model file"),
     "draft_model": (None, "answers are the same without it"),
     "chat_handler": (None, "give a template as Jinja in chat_template"),
 }
-# Of calls; llama.cpp has dropped these samplers, too.
+# Arguments of calls that have no effect, with their defaults; llama.cpp has dropped these samplers, too.
 _OF_CALLS: Dict[str, Any] = {"tfs_z": 1.0, "penalize_nl": True}
 
 
@@ -46,7 +46,10 @@ def _warn(names: List[str], level: int) -> None:
 
 
 def check_unused(others: Mapping[str, Any]) -> None:
-    """Of Llama's arguments those that it has no use for: one warning for all that ask for something, or an error."""
+    """Warns once of all arguments of Llama that have no effect and are not the default.
+
+    Raises Unsupported for an argument whose effect would be missed, and TypeError for an unknown one.
+    """
     for name, value in others.items():
         if name in _REFUSED:
             otherwise, advice = _REFUSED[name]
@@ -60,17 +63,17 @@ def check_unused(others: Mapping[str, Any]) -> None:
 
 
 def without_unused(others: Mapping[str, Any]) -> Dict[str, Any]:
-    """A call's arguments without those that have no effect."""
+    """Returns a call's arguments without those that have no effect, and warns of these."""
     _warn([name for name, value in others.items() if name in _OF_CALLS and value != _OF_CALLS[name]], 3)
     return {name: value for name, value in others.items() if name not in _OF_CALLS}
 
 
-# ggml's numbers.
+# Types of cache entries by ggml's numbers.
 _ENTRY_TYPES = {0: "f32", 1: "f16", 2: "q4_0", 8: "q8_0", 30: "bf16"}
 
 
 def entry_type(given: Union[str, int, None]) -> str:
-    """A type of cache entries by its name, by ggml's number for it, or None for f16."""
+    """Returns the name of a type of cache entries that is given by name, by ggml's number, or as None for f16."""
     if given is None:
         return "f16"
     if isinstance(given, str):
@@ -96,7 +99,7 @@ def metadata_of(
     yarn_beta_slow: float,
     yarn_orig_ctx: int,
 ) -> List[Tuple[str, Any]]:
-    """What the model file is to say instead. The defaults are llama-cpp-python's and change nothing."""
+    """Returns the metadata that replaces the model file's. llama-cpp-python's defaults change nothing."""
     changes: List[Tuple[str, Any]] = list((kv_overrides or {}).items())
     for name, value in changes:
         if not isinstance(value, (bool, int, float, str)):

@@ -1,4 +1,4 @@
-"""Where `Llama.set_cache` keeps what was read, under llama-cpp-python's names."""
+"""Caches of states for `Llama.set_cache`, under llama-cpp-python's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = Tuple[int, ...]
 
 
 def _longest(keys: Iterable[Key], wanted: Sequence[int]) -> Key:
-    """The longest one that the wanted tokens begin with. Raises KeyError where there is none."""
+    """Returns the longest key with which the wanted tokens begin. Raises KeyError if there is none."""
     tokens = tuple(wanted)
     found = max((key for key in keys if key and tokens[: len(key)] == key), key=len, default=None)
     if found is None:
@@ -29,7 +29,7 @@ def _has(keys: Iterable[Key], wanted: Sequence[int]) -> bool:
 
 
 class LlamaRAMCache:
-    """States in memory, by their tokens; what was not used for longest goes first. Pages are shared, not copied."""
+    """A cache of states in memory, by their tokens, least recently used first out. Pages are shared, not copied."""
 
     def __init__(self, capacity_bytes: int = 2 << 30):
         self.capacity_bytes = capacity_bytes
@@ -37,7 +37,7 @@ class LlamaRAMCache:
 
     @property
     def cache_size(self) -> int:
-        """Bytes in pages; those that states share count for each."""
+        """Bytes of the states' pages; a page that states share counts for each of them."""
         return sum(state.llama_state_size for state in self._states.values())
 
     def __getitem__(self, key: Sequence[int]) -> LlamaState:
@@ -59,9 +59,9 @@ LlamaCache = LlamaRAMCache
 
 
 class LlamaDiskCache:
-    """States in checksummed files of a folder, which is made if it is missing; the oldest ones go first.
+    """A cache of states in checksummed files of a folder, made if it is missing; least recently used first out.
 
-    A file belongs to a model: one folder for each.
+    A file belongs to one model: use one folder for each.
     """
 
     def __init__(self, cache_dir: Union[str, os.PathLike[str]] = ".cache/llama_cache", capacity_bytes: int = 2 << 30):
@@ -75,6 +75,7 @@ class LlamaDiskCache:
 
     @property
     def cache_size(self) -> int:
+        """Bytes of the folder's files."""
         return sum(path.stat().st_size for path in self._folder.iterdir())
 
     def __getitem__(self, key: Sequence[int]) -> str:
@@ -90,7 +91,7 @@ class LlamaDiskCache:
         text = json.dumps(list(key))
         path = self._folder / (hashlib.sha256(text.encode()).hexdigest() + ".session")
         value.save(path)
-        # The tokens come last, and whole: a killed program leaves nothing that is looked for.
+        # The tokens are written last and put in place by a rename, so a killed program leaves no broken entry.
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").replace(path.with_suffix(".json"))
         while self.cache_size > self.capacity_bytes and (oldest := self._oldest()) is not None:

@@ -1,4 +1,4 @@
-"""Chats: messages and tools as OpenAI's clients write them, and the responses that they read."""
+"""Chats in OpenAI's format: requests with messages and tools, and responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import InvalidArgument
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-# --- What is asked -----------------------------------------------------------------------------------------------------
+# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 def _text(content: Any, place: str) -> str:
@@ -40,9 +40,9 @@ def _calls(message: Mapping[str, Any], place: str) -> List[Any]:
 
 
 def messages_of(messages: Sequence[Mapping[str, Any]]) -> List[Any]:
-    """Checked, in the library's form."""
+    """Checks messages and returns them in the library's form. Raises InvalidArgument for a malformed one."""
     made = []
-    names: Dict[str, str] = {}  # of calls, by id: a tool's answer has only the id, and many templates want the name
+    names: Dict[str, str] = {}  # of calls, by id: a tool message has only the id, and many templates need the name
     for i, message in enumerate(messages):
         place = f"messages[{i}]"
         if not isinstance(message, Mapping) or message.get("role") not in ROLES:
@@ -85,7 +85,7 @@ ToolChoice = Union[str, Mapping[str, Any], None]
 def tools_of_functions(
     functions: Sequence[Mapping[str, Any]], function_call: ToolChoice, tools: Tools, tool_choice: ToolChoice
 ) -> Tuple[Tools, ToolChoice]:
-    """OpenAI's older form of tools and tool_choice, as these."""
+    """Returns functions and function_call, OpenAI's older form, as tools and tool_choice."""
     if tools is not None or tool_choice is not None:
         raise InvalidArgument("functions and tools exclude each other: leave functions out")
     choice = {"type": "function", "function": function_call} if isinstance(function_call, Mapping) else function_call
@@ -102,7 +102,7 @@ def options_of(
     last = messages[-1]
     says = last.get("content") or last.get("reasoning_content")
     options.continues_last = bool(last["role"] == "assistant" and says and not last.get("tool_calls"))
-    options.enable_thinking = not has_grammar  # what the answer must look like leaves no room for thoughts before it
+    options.enable_thinking = not has_grammar  # a grammar leaves no room for thinking before the answer
     offered = _tools_of(tools or ())
     if offered and has_grammar:
         raise InvalidArgument("tools exclude grammar and response_format: calls have a form of their own")
@@ -122,7 +122,7 @@ def options_of(
     return options
 
 
-# --- What is answered --------------------------------------------------------------------------------------------------
+# --- Responses --------------------------------------------------------------------------------------------------------
 
 
 def _delta_dict(delta: Any) -> Dict[str, Any]:
@@ -155,10 +155,10 @@ def _message_dict(message: Any, tells_function_call: bool) -> Dict[str, Any]:
 
 
 class ChatCompletion:
-    """Makes a chat completion's response, whole or in chunks."""
+    """A builder of a chat completion's response, whole or in chunks."""
 
     def __init__(self, model: Any, model_name: str, prompt: Any, n_prompt: int, tells_function_call: bool = False):
-        """tells_function_call: the first call also in OpenAI's older form."""
+        """tells_function_call: a whole response gives its first call also in OpenAI's older form."""
         self._model = model
         self._model_name = model_name
         self._reader = prompt.reader()
@@ -187,7 +187,7 @@ class ChatCompletion:
             return {**start, "choices": [choice]}
 
         yield chunk({"role": "assistant"})
-        waiting: List[Dict[str, Any]] = []  # probabilities of tokens that nothing could be shown of yet
+        waiting: List[Dict[str, Any]] = []  # probabilities of tokens whose text could not be shown yet
         for piece in answer:
             waiting += self._logprobs(piece)
             deltas = self._reader.add(piece.text)

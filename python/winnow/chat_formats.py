@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Tuple
 
 from .errors import InvalidArgument, Unsupported
 
-# With the system message before the first question.
+# Llama 2's template, with the system message before the first question.
 _LLAMA_2 = (
     "{% set system = '' %}"
     "{% if messages[0]['role'] == 'system' %}"
@@ -20,7 +20,7 @@ _LLAMA_2 = (
     "{% else %}{{ ' ' + message['content'] + ' ' + eos_token }}{% endif %}"
     "{% endfor %}"
 )
-# ChatML with tools, in the form that Hermes and Qwen 2.5 were taught.
+# ChatML with tools, in the form that Hermes and Qwen 2.5 were trained on.
 _CHATML_TOOLS = (
     "{% set system = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}"
     "{% if system or tools %}{{ '<|im_start|>system\n' + system }}"
@@ -45,14 +45,14 @@ _CHATML_TOOLS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Turns:
-    """A chat as turns, one behind the other; ~ stands for what is said."""
+    """A chat format as a sequence of turns, in which ~ stands for the text of the message."""
 
-    system: str  # where there is a system message
+    system: str  # used if there is a system message
     user: str
     assistant: str
-    header: str  # of the answer to come
-    default: str = ""  # the system message where there is none
-    is_system_in_user: bool = False  # within the first user's turn, before what is said
+    header: str  # beginning of the answer
+    default: str = ""  # system message of a chat that has none
+    is_system_in_user: bool = False  # the system message stands within the first user turn, before its text
     stops: Tuple[str, ...] = ()
 
     def template(self) -> str:
@@ -107,9 +107,9 @@ _VICUNA = (
     "polite answers to the user's questions."
 )
 
-# What models were taught. llama-cpp-python's own texts differ where they lose something: the answer's header (alpaca), all
-# messages (open-orca), answers (saiga), system messages (vicuna, phind, open-orca, openbuddy, gemma, mistral-instruct), or
-# have a placeholder in place of it (intel).
+# The formats that models were trained on. llama-cpp-python's own differ from these where they lose text: the answer's
+# header (alpaca), all messages (open-orca), answers (saiga), the system message (vicuna, phind, open-orca, openbuddy,
+# gemma, mistral-instruct); intel's has a placeholder in place of the system message.
 _FORMATS: Dict[str, _Turns] = {
     "llama-3": _Turns(
         system="<|start_header_id|>system<|end_header_id|>\n\n~<|eot_id|>",
@@ -187,15 +187,15 @@ _FORMATS: Dict[str, _Turns] = {
         stops=("<end_of_turn>",),
     ),
 }
-_TEMPLATES = {"chatml": "chatml", "chatml-function-calling": _CHATML_TOOLS, "llama-2": _LLAMA_2}  # "chatml": the library's
-_OF_THE_FILE = "chat_template.default"  # llama-cpp-python's name for it
+_TEMPLATES = {"chatml": "chatml", "chatml-function-calling": _CHATML_TOOLS, "llama-2": _LLAMA_2}  # "chatml": built in
+_OF_THE_FILE = "chat_template.default"  # llama-cpp-python's name for the file's template
 _WITH_CALLS = ("functionary", "functionary-v1", "functionary-v2")
 
 CHAT_FORMATS = (*_TEMPLATES, *_FORMATS)
 
 
 def template_of(chat_format: Optional[str], chat_template: Optional[str]) -> str:
-    """The Jinja of whichever is given, "" for neither."""
+    """Returns the Jinja template of whichever is given, "" for neither."""
     if chat_format is None or chat_format == _OF_THE_FILE:
         return chat_template or ""
     if chat_template is not None:
@@ -216,5 +216,5 @@ def template_of(chat_format: Optional[str], chat_template: Optional[str]) -> str
 
 
 def stops_of(chat_format: Optional[str]) -> List[str]:
-    """Texts that end an answer in this format."""
+    """Returns the texts that end an answer in this format."""
     return list(_FORMATS[chat_format].stops) if chat_format in _FORMATS else []

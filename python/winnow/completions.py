@@ -1,4 +1,4 @@
-"""Texts that a model writes behind prompts and messages."""
+"""Completions of prompts, and answers to chat messages."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Prompt = Union[str, Sequence[int]]
 
 
 class Completions(Reading):
-    """Whole answers, and answers piece by piece."""
+    """The part of `Llama` that generates answers, whole or in chunks."""
 
     def _answer(self, session: Any, sampler: Any, **options: Any) -> Iterator[Piece]:
-        """An answer whose end is what was read last."""
+        """Yields an answer, after which the session is what was read last and goes into the cache."""
         yield from pieces(session, sampler, **options)
         self._keep(session, into_cache=True)
 
     def _sampler(
         self, tokens: Sequence[int], grammar: str, grammar_start: Any = None, /, *, seed: Optional[int] = None, **fields: Any
     ) -> Any:
-        """A sampler for what follows these tokens. What the call leaves out is what the model was loaded with."""
+        """Returns a sampler for the text after these tokens. `Llama`'s seed and last_n_tokens_size are the defaults."""
         fields.setdefault("repeat_last_n", self.last_n_tokens_size)
         sampling = Sampling.of(seed=self._seed if seed is None else seed, **fields)
         return sampling.sampler(self._model, tokens, grammar, grammar_start)
 
     def _infill_tokens(self, prompt: Prompt, suffix: str) -> List[int]:
-        """A prompt for what stands between the two."""
+        """Returns a prompt for the text between the two. Raises InvalidArgument if the model has no tokens for it."""
         names = ("infill_prefix", "infill_suffix", "infill_middle")
         marks = [self._special(getattr(_core.SpecialToken, name)) for name in names]
         if -1 in marks:
@@ -71,16 +71,17 @@ class Completions(Reading):
         logits_processor: Any = None,
         **others: Any,
     ) -> Any:
-        """The text after a prompt (a text, or tokens), as OpenAI's completions.
+        """Returns the text after a prompt (a text, or tokens), as a response of OpenAI's completions API.
 
-        max_tokens: None, 0 or less: as many as the context has room for. logprobs: beside every token so many of the
-        likeliest, natural logarithms in the model's own distribution; with echo beside those of the prompt, too, all of
-        which is then read. stop: texts that end the answer and do not belong to it. grammar: GBNF that it must follow.
-        stream: an iterator of chunks instead of one response. suffix: what stands behind the answer, for models that were
-        trained to fill in the middle. model: a name for the response. stopping_criteria, logits_processor: functions, or
-        lists of them, that are called before every choice with the tokens that were read (int32 [n]) and the logits behind
-        them (float32 [n_vocab], their own copy): whether the answer ends, and the logits to choose from. Further arguments
-        are those of `winnow.Sampling`: mirostat_mode, logit_bias, dry_multiplier, ...
+        max_tokens: None, 0 or less: as many as the context has room for. logprobs: the number of likeliest tokens to
+        give for every token, with natural logarithms in the model's own distribution; with echo also for the tokens of
+        the prompt, all of which is then read anew. stop: texts that end the answer and do not belong to it. grammar:
+        GBNF that the answer must follow. stream: returns an iterator of chunks instead of one response. suffix: the
+        text after the answer, for models that were trained to fill in the middle. model: a name for the response.
+        stopping_criteria, logits_processor: functions, or lists of them, that are called before every choice with the
+        tokens that were read (int32 [n]) and the logits after them (float32 [n_vocab], a copy of their own); they
+        return whether the answer ends, and the logits to choose from. Further arguments are those of `winnow.Sampling`:
+        mirostat_mode, logit_bias, dry_multiplier, ...
         """
         is_text = isinstance(prompt, (str, bytes))
         if suffix is not None:
@@ -148,14 +149,15 @@ class Completions(Reading):
         logits_processor: Any = None,
         **others: Any,
     ) -> Any:
-        """The answer to messages, as OpenAI's chat completions.
+        """Returns the answer to messages, as a response of OpenAI's chat completions API.
 
-        messages: dicts with 'role' and 'content'; where the last is an assistant's, the answer goes on with it. tools,
+        messages: dicts with 'role' and 'content'; if the last is an assistant's, the answer continues it. tools,
         tool_choice: functions that the model may, must or must not call; functions and function_call are OpenAI's older
-        form of them, and calls then come as function_call, too. response_format: {"type": "json_object"} for
-        any JSON object, with "schema" for one that follows it ({"type": "json_schema", ...} as OpenAI's, too).
-        logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks. model,
-        stopping_criteria, logits_processor: as create_completion's. Further arguments are those of `winnow.Sampling`.
+        form of them, with which a whole response gives its first call as function_call, too. response_format:
+        {"type": "json_object"} for any JSON object, with a "schema" for one that follows it, or OpenAI's
+        {"type": "json_schema", ...}. logprobs, top_logprobs: natural logarithms in the model's own distribution.
+        stream: returns an iterator of chunks. model, stopping_criteria, logits_processor: as in create_completion.
+        Further arguments are those of `winnow.Sampling`.
         """
         if not messages:
             raise InvalidArgument("messages are empty: a chat needs one at least")

@@ -21,16 +21,16 @@ _N_BINS = 256  # columns of the map
 
 
 class Context:
-    """What a method kept of a document. Made by `Llama.compress` and `Llama.load_context`.
+    """The entries that a method kept of a document's cache. Made by `Llama.compress` and `Llama.load_context`.
 
-    Asking leaves it as it is: every question is put to a fork, whose pages are this one's until it writes.
+    Questions do not change it: each is answered by a fork, which shares the pages until it writes.
     """
 
     def __init__(self, llm: Reading, session: Any, chat: bool, is_asked: bool = False):
         self._llm = llm
         self._session = session  # never fed
         self._chat = chat
-        self._is_asked = is_asked  # the question was a part of what was read
+        self._is_asked = is_asked  # the question was read with the document
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -52,9 +52,9 @@ class Context:
         seed: Optional[int] = None,
         **others: Any,
     ) -> Any:
-        """The answer to a question, or a list of answers to a list of them, each as if it were the first.
+        """Returns the answer to a question, or a list of answers to a list of questions, each as if it were the first.
 
-        Without a question: the answer to the one that the document was read with.
+        Without a question it answers the one that the document was read with.
         """
         if (question is None) != self._is_asked:
             raise InvalidArgument(
@@ -74,17 +74,17 @@ class Context:
         with self._lock:
             session = self._session.fork()
         if question is not None:
-            # What follows a question does not depend on what was before it.
+            # The prompt after the document does not depend on the document.
             _, after = split(self._llm._model, "document", question, self._chat)
             self._llm._feed(session, self._llm.tokenize(after, False, True))
         sampler = sampling.sampler(self._llm._model, session.tokens)
         return "".join(piece.text for piece in pieces(session, sampler, **options))
 
-    # --- What is kept ------------------------------------------------------------------------------------------------
+    # --- Kept entries ------------------------------------------------------------------------------------------------
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that were read."""
+        """The number of tokens that were read."""
         return self._session.n_tokens
 
     @property
@@ -94,12 +94,12 @@ class Context:
 
     @property
     def statistics(self) -> Dict[str, Any]:
-        """Method and budget, tokens, entries and bytes of the full cache (in f16) and of what is kept, seconds."""
+        """Method and budget, tokens, entries and bytes of the full cache (in f16) and of the kept one, seconds."""
         return self._session.statistics
 
     @property
     def kept(self) -> np.ndarray:
-        """Entries that every KV head holds: int32 [n_layer][n_kv_head], 0 for heads that a layer does not have."""
+        """Numbers of entries that KV heads hold: int32 [n_layer][n_kv_head], 0 for heads that a layer does not have."""
         rows = self._session.kept
         table = np.zeros((len(rows), max(map(len, rows), default=0)), np.int32)
         for row, heads in zip(table, rows):
@@ -107,21 +107,21 @@ class Context:
         return table
 
     def positions(self, layer: int, head: int) -> np.ndarray:
-        """Positions of the tokens whose entries a KV head holds, ascending: int32 [n_entries]."""
+        """Returns the positions of the tokens whose entries a KV head holds, ascending: int32 [n_entries]."""
         return self._session.positions(layer, head)
 
     def keys(self, layer: int, head: int) -> np.ndarray:
-        """The keys that a KV head holds, rotated by their positions: float32 [n_entries][key_dim], a copy."""
+        """Returns the keys that a KV head holds, rotated by their positions: float32 [n_entries][key_dim], a copy."""
         with self._lock:
             return self._session.keys(layer, head)
 
     def values(self, layer: int, head: int) -> np.ndarray:
-        """The values that a KV head holds: float32 [n_entries][value_dim], a copy."""
+        """Returns the values that a KV head holds: float32 [n_entries][value_dim], a copy."""
         with self._lock:
             return self._session.values(layer, head)
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes it to a checksummed file, first under a temporary name, for `Llama.load_context`."""
+        """Writes the context to a checksummed file, first under a temporary name, for `Llama.load_context`."""
         self._session.save(os.fspath(path))
 
     def plot(self, ax: Optional[Axes] = None) -> Axes:

@@ -1,4 +1,4 @@
-"""Embeddings: how they are pooled, and OpenAI's response."""
+"""Embeddings: names of poolings, and OpenAI's response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NUMBERS = {1: "mean", 2: "cls", 3: "last"}
 
 
 def pooling_name(pooling: Union[int, str]) -> Optional[str]:
-    """A pooling's name, of its name or llama.cpp's number; None: the model's own."""
+    """Returns the name of a pooling that is given by name or llama.cpp's number; None for -1, the model's own."""
     if pooling == -1:
         return None
     name = pooling if isinstance(pooling, str) else NUMBERS.get(pooling)

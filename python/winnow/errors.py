@@ -1,4 +1,4 @@
-"""What winnow raises. Every message is a sentence that says what to change."""
+"""The exceptions that winnow raises. Every message is a sentence that says what to change."""
 
 __all__ = [
     "Error",
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Error(Exception):
-    """The base of all of them."""
+    """The base class of winnow's exceptions."""
 
 
 class InvalidArgument(Error, ValueError):
@@ -24,7 +24,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class NotFound(Error, ValueError):
-    """No such file, method or option."""
+    """A file, method or option that does not exist."""
 
 
 class BadFile(Error, ValueError):
@@ -32,15 +32,15 @@ class BadFile(Error, ValueError):
 
 
 class Unsupported(Error, RuntimeError):
-    """Valid, but not something that this build, model or machine can do."""
+    """A valid request that this build, model or machine cannot serve."""
 
 
 class MissingPackage(Unsupported, ImportError):
-    """What was asked for needs a Python package that is not installed; the message has the command."""
+    """A request that needs a Python package which is not installed; the message has the command to install it."""
 
 
 class OutOfMemory(Error, MemoryError):
-    """The limit of the cache's memory, or the machine's."""
+    """The memory limit of the cache, or the machine's memory, is exhausted."""
 
 
 class ContextFull(Error, ValueError):

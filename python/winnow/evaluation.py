@@ -1,4 +1,4 @@
-"""Benchmarks with many methods and budgets."""
+"""Benchmarks of methods at budgets: `winnow eval` as a function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Names = Union[str, Sequence[str]]
 
 
 def benchmarks() -> List[Dict[str, Any]]:
-    """All benchmarks: name, summary, the tasks of each."""
+    """Returns all benchmarks: name, summary and tasks of each."""
     return _core.evaluation_benchmarks()
 
 
@@ -33,7 +33,7 @@ def _list(values: Any) -> List[Any]:
 
 
 def _split_tasks(tasks: Names) -> tuple[List[str], List[str]]:
-    """Benchmarks, and the tasks of them that are named ("ruler/niah_single_2")."""
+    """Returns the benchmarks, and those of their tasks that are named ("ruler/niah_single_2")."""
     names: List[str] = []
     chosen: Dict[str, List[str]] = {}
     for text in _list(tasks):
@@ -48,10 +48,11 @@ def _split_tasks(tasks: Names) -> tuple[List[str], List[str]]:
 
 
 def read_results(*folders: Union[str, os.PathLike[str]]) -> Any:
-    """The means in folders of `evaluate` or `winnow eval`: a row for each benchmark, part, method and budget.
+    """Returns the means in folders of `evaluate` or `winnow eval`: a row for each benchmark, part, method and budget.
 
     mean, low, high: the measure (100 x score, or nats) with its 95 % interval; by, part: "all", or one task, length or
-    group. The other columns are those of docs/evaluation.md. A pandas.DataFrame; without pandas a list of dicts.
+    group. docs/evaluation.md describes the other columns. The result is a pandas.DataFrame, without pandas a list of
+    dicts.
     """
     text = _core.evaluation_csv([os.fspath(folder) for folder in folders])
     try:
@@ -76,7 +77,7 @@ def _row(row: Mapping[str, str]) -> Dict[str, Any]:
 
 
 def load_model(path: Union[str, os.PathLike[str]]) -> Any:
-    """A model without an engine, for several calls of `evaluate`."""
+    """Returns a model without an engine, for several calls of `evaluate`."""
     return _core.Model.load(os.fspath(path), True, "")
 
 
@@ -114,18 +115,22 @@ def evaluate(
     """Runs every method at every budget over benchmarks, as `winnow eval` does: the same samples, the same figures.
 
     model: a model, whose weights are shared, or the path of one. methods, budgets: lists; "full" runs once; budgets
-        alone mean full and auto. tasks: benchmarks (`benchmarks()` lists them), or tasks of them: "ruler/niah_single_2";
-        "fidelity:ruler" is how far predictions over the full cache's answers to its questions are from the full cache's.
-    out: folder of the answers. A run that was stopped goes on where it was; None: a temporary one.
-    question: cut before the question is known ("agnostic"), with it in sight ("aware"), "both".
-    limit: most samples of a task, 0: all. lengths: tokens, of what is generated. depths: percents, where needles lie.
-    data: files in a benchmark's own format, by its name. haystack, words: what needles lie in, RULER's lists.
-    chat_template: whether prompts stand in the model's; None: where it has one.
-    batch: most sequences at a time (32); 1: every method alone, with times of its own.
-    batch_tokens: most tokens of samples that run together, before their answers are there; None: what is read in a minute.
-    shard: "2/8": the second of eight parts of the samples. Other processes do the others, with the same `out`.
+        alone mean full and auto.
+    tasks: benchmarks (`benchmarks()` lists them), or tasks of them: "ruler/niah_single_2"; "fidelity:ruler" measures
+        how far predictions of the full cache's answers to ruler's questions are from the full cache's own.
+    out: the folder of the answers, in which a run that was stopped continues; None: a temporary one.
+    question: "agnostic": the cache is cut before the question is known; "aware": with it in sight; "both".
+    limit: most samples of a task; 0: all.
+    lengths: lengths of generated samples, in tokens. depths: places of their needles, in percent of the text.
+    data: files in a benchmark's own format, by the benchmark's name.
+    haystack: the text file in which needles lie. words: the folder of RULER's word lists.
+    chat_template: wraps prompts in the model's chat template; None: if it has one.
+    batch: most sequences at a time (32); 1: every method runs alone and is timed.
+    batch_tokens: most tokens of samples that run together before their answers are written; None: as many as are read
+        in a minute.
+    shard: "2/8": the second of eight parts of the samples. Other processes run the other parts, with the same `out`.
 
-    Returns what `read_results` returns; of a shard None. An exception in a scorer ends it.
+    Returns what `read_results` returns, or None for a shard. An exception in a scorer ends the run and is raised.
     """
     if shard is not None and out is None:
         raise InvalidArgument("a shard needs out: the folder into which all of them write")

@@ -11,22 +11,25 @@ from .errors import InvalidArgument
 
 
 class LlamaGrammar:
-    """GBNF with the rule `root`, under llama-cpp-python's name. A text does as well."""
+    """A grammar in GBNF with the root rule `root`, under llama-cpp-python's name. Its text can be used instead."""
 
     def __init__(self, gbnf: str):
         self.gbnf = gbnf
 
     @classmethod
     def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
+        """Returns the grammar of a GBNF text, which is parsed when it is first used."""
         return cls(grammar)
 
     @classmethod
     def from_file(cls, file: Union[str, os.PathLike[str]], verbose: bool = True) -> LlamaGrammar:
+        """Returns the grammar of a GBNF file."""
         with open(file, encoding="utf-8") as text:
             return cls(text.read())
 
     @classmethod
     def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
+        """Returns the grammar of a JSON Schema. Raises InvalidArgument for a schema that it cannot enforce."""
         return cls(_core.json_schema_grammar(json_schema))
 
 
@@ -34,7 +37,7 @@ Grammar = Union[str, LlamaGrammar, None]
 
 
 def gbnf_of(grammar: Grammar, response_format: Optional[Dict[str, Any]] = None) -> str:
-    """The text of whichever is given, "" for neither."""
+    """Returns the GBNF of whichever is given, "" for neither. Raises InvalidArgument if both are given."""
     text = grammar.gbnf if isinstance(grammar, LlamaGrammar) else grammar or ""
     if response_format is None:
         return text

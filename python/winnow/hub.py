@@ -11,7 +11,7 @@ from .errors import InvalidArgument, MissingPackage, NotFound
 
 
 def _parts(file: str) -> List[str]:
-    """The files of the model that this one is a part of, the first one first; the file alone where it is no part."""
+    """Returns the files of the model that `file` is a part of, in order, or `file` alone if it is no part."""
     split = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", file)
     if not split:
         return [file]
@@ -20,7 +20,10 @@ def _parts(file: str) -> List[str]:
 
 
 def _match(repo_id: str, files: Sequence[str], pattern: str) -> List[str]:
-    """The one file of that name, or whose path or name matches the pattern; all parts of a model, if it is one of them."""
+    """Returns the file of that name, or whose path or name matches the pattern; all parts if it is a part of a model.
+
+    Raises NotFound if no file matches or a part is missing, and InvalidArgument if several models match.
+    """
     found = [pattern] if pattern in files else [file for file in files if fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(file.rsplit("/", 1)[-1], pattern)]
     if not found:
         models = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
@@ -43,7 +46,7 @@ def download(
     local_dir_use_symlinks: Union[bool, str],
     cache_dir: Union[str, os.PathLike[str], None],
 ) -> str:
-    """The path of a repository's file on this machine, and of what is to lie beside it."""
+    """Fetches a file of a repository, its other parts and the additional files. Returns its (first part's) path."""
     try:
         from huggingface_hub import hf_hub_download, list_repo_files
     except ImportError:

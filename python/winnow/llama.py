@@ -1,4 +1,4 @@
-"""A model, with the surface that users of llama-cpp-python know."""
+"""The class `Llama`, with the interface that users of llama-cpp-python know."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ from .progress import progress
 
 
 class Llama(Completions):
-    """A model from a GGUF file, its threads and the cache of what it read last.
+    """A model from a GGUF file, its threads and the KV cache of what it read last.
 
     model_path: a GGUF file, or any part of a model in several.
     n_ctx: most tokens of prompt and answer; 0: as many as the model was trained on.
     n_threads: None: the machine's physical cores.
     n_batch: tokens of a prompt that pass a layer together; 0: 512, on a GPU 2,048.
-    seed: of every sampler; None or -1: a random one each time.
-    kv_evict, kv_budget: what of a prompt's cache is kept, see `winnow.methods()`: "snapkv:window=16" and "20%" (of the
-        prompt), "5%bytes", "64MiB", 512 (tokens a head) or 0.2. A budget alone means the method "auto"; without either
-        the cache is full.
-    type_k, type_v: how keys and values are stored: "f32", "f16", "bf16", "q8_0", "q4_0", "r4", "r3", or ggml's number for
-        one; None: "f16".
+    seed: seed of every sampler; None or -1: a random one each time.
+    kv_evict, kv_budget: the method that cuts a prompt's cache, and how much it keeps; see `winnow.methods()`:
+        "snapkv:window=16" and "20%" (of the prompt), "5%bytes", "64MiB", 512 (tokens a head) or 0.2. A budget alone
+        means the method "auto"; without either the cache is full.
+    type_k, type_v: the types in which keys and values are stored: "f32", "f16", "bf16", "q8_0", "q4_0", "r4", "r3", or
+        ggml's number for one; None: "f16".
     prefill_chunk: prompts longer than this are read and cut in chunks of so many tokens; 0: layer by layer.
     kv_bytes_limit: hard limit of the caches of this model, in bytes; 0: none.
-    embedding: accepted as llama-cpp-python has it; embeddings need no mode of their own.
-    pooling_type: of embeddings: "mean", "cls", "last", or llama.cpp's number for one; -1: as the model file says, else the
-        mean.
-    prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
-    device: what computes: "cpu"; "cuda:0", an NVIDIA GPU (`make cuda`); "auto", a GPU if there is one to be used.
+    embedding: accepted as in llama-cpp-python, and ignored: embeddings need no mode of their own.
+    pooling_type: pooling of embeddings: "mean", "cls", "last", or llama.cpp's number for one; -1: as the model file
+        says, else the mean.
+    prefill_weights: number format in which prompts are multiplied with the weights: "auto", "as-is", "int8", "float",
+        "bf16", "f32".
+    device: device that computes: "cpu"; "cuda:0", an NVIDIA GPU (`make cuda`); "auto", a GPU if one can be used.
     chat_format: None for the template in the model file, or one of llama-cpp-python's names: "chatml", "llama-3", ...
-    chat_template: Jinja, instead of the model file's.
-    last_n_tokens_size: tokens that the penalties of repetition look at, where a call does not say it (repeat_last_n).
-    rope_scaling_type, rope_freq_base, rope_freq_scale, yarn_...: as llama-cpp-python's, instead of what the model file says.
-    kv_overrides: metadata to use instead of the file's: of the architecture, and which special tokens there are.
-    spm_infill: a suffix is shown to the model before the prompt.
-    tokenizer: an object with tokenize(text, add_bos, special) and detokenize(tokens) instead of the model's own.
-    logits_all: scores and eval_logits, the logits of all tokens, may be asked for. Probabilities do not need it.
+    chat_template: Jinja template in place of the model file's.
+    last_n_tokens_size: last tokens to which the repetition penalties apply, if a call does not set repeat_last_n.
+    rope_scaling_type, rope_freq_base, rope_freq_scale, yarn_...: as in llama-cpp-python, in place of the model file's.
+    kv_overrides: metadata in place of the file's: of the architecture, and of which special tokens there are.
+    spm_infill: puts the suffix before the prompt when the model fills in the middle.
+    tokenizer: an object with tokenize(text, add_bos, special) and detokenize(tokens, prev_tokens, special) in place of
+        the model's own.
+    logits_all: allows `scores` and `eval_logits`, the logits after all tokens. `logprobs` does not need it.
     others: further arguments of llama-cpp-python's. Those that have no effect here (n_gpu_layers, flash_attn, use_mlock,
-        ...) are left out with one warning.
-    verbose: how far long prompts are: a bar where tqdm is installed and the standard error is a terminal, else lines.
+        ...) are ignored with one warning.
+    verbose: shows the progress of long prompts: a bar if tqdm is installed and the standard error is a terminal, else
+        lines.
 
-    Calls from several threads wait for each other inside the library, token by token. What is computed is computed
-    without Python's lock, and Ctrl-C ends it after the present step: the model is then as before the call.
+    Calls from several threads wait for each other inside the library, token by token. The library computes without the
+    GIL, and Ctrl-C ends a computation after the present step: the model is then as before the call.
     """
 
     # --- Token by token ----------------------------------------------------------------------------------------------
@@ -71,10 +74,10 @@ class Llama(Completions):
         grammar: Grammar = None,
         **others: Any,
     ) -> Generator[int, Optional[Sequence[int]], None]:
-        """The tokens that follow a prompt's, one after the other, until nobody asks for more: an end token ends nothing.
+        """Yields the tokens that follow a prompt, one by one, until the caller stops: an end token does not end it.
 
-        reset: the tokens are the whole prompt; False: they follow what was read last. What is sent into the generator is
-        read behind the token that it gave last. Further arguments are those of create_completion.
+        reset: the tokens are the whole prompt; False: they follow what was read last. Tokens that are sent into the
+        generator are read after the token that it yielded last. Further arguments are those of create_completion.
         """
         given = list(tokens)
         if reset:
@@ -127,9 +130,9 @@ class Llama(Completions):
         idx: Optional[int] = None,
         **others: Any,
     ) -> int:
-        """A token to follow what was read last; it is not read.
+        """Returns a token to follow what was read last, without reading it.
 
-        idx: of the token whose follower is wanted, which has to be the last one: logits of others are not kept. Further
+        idx: index of the token to follow, which must be the last one, since logits after others are not kept. Further
         arguments are those of create_completion.
         """
         with self._lock:
@@ -162,10 +165,10 @@ class Llama(Completions):
         truncate: bool = True,
         return_count: bool = False,
     ) -> Any:
-        """The pooled hidden states of a text, as a list of n_embd numbers; of a list of texts, a list of these.
+        """Returns the pooled hidden states of a text, a list of n_embd numbers; for a list of texts a list of these.
 
-        normalize: to the length 1. truncate: a text that is longer than the context is cut to it; else that is an error.
-        return_count: a pair of that and the number of tokens. What was read last stays as it is.
+        normalize: scales embeddings to length 1. truncate: cuts a text that is longer than the context; False: that is
+        an error. return_count: returns a pair of this and the number of tokens. What was read last stays as it is.
         """
         texts = [input] if isinstance(input, str) else list(input)
         vectors, n_tokens = [], 0
@@ -180,7 +183,7 @@ class Llama(Completions):
         return (made, n_tokens) if return_count else made
 
     def create_embedding(self, input: Union[str, List[str]], model: Optional[str] = None) -> Dict[str, Any]:
-        """The embeddings of a text or several, as OpenAI's response; not normalised, as llama-cpp-python's."""
+        """Returns the embeddings of one or more texts as OpenAI's response, not normalised, as in llama-cpp-python."""
         texts = [input] if isinstance(input, str) else list(input)
         vectors, n_tokens = self.embed(texts, return_count=True)
         return response(vectors, model or self.model_path, n_tokens)
@@ -197,11 +200,11 @@ class Llama(Completions):
         chat: Optional[bool] = None,
         system: str = "",
     ) -> Context:
-        """Reads a document and keeps of its cache what the method chooses, for `Context.ask`.
+        """Reads a document, cuts its KV cache by a method, and returns the context, which answers questions.
 
-        method, budget: as kv_evict and kv_budget, whose values they have where both are left out. question: a part of
-        what is read and cut, for methods that find more where they know it; the context answers that one alone. chat:
-        document and questions are a user's message in the model's chat template; None: where it has one. system: that
+        method, budget: as kv_evict and kv_budget, which are the default if both are left out. question: is read and cut
+        with the document, since some methods choose better if they know it; the context answers that one alone. chat:
+        document and questions are a user's message in the model's chat template; None: if it has one. system: that
         chat's system message.
         """
         if chat is None:
@@ -214,14 +217,17 @@ class Llama(Completions):
         before, after = split(self._model, text, question or "", chat, system)
         tokens = self.tokenize(before, True, True)
         if question is not None:
-            # Tokenised apart, as ever: the two ways differ in nothing but what the method sees.
+            # The question is tokenised apart, as in Context.ask, so that only what the method sees differs.
             tokens += self.tokenize(after, False, True)
         session = self._engine.open(**options)
         self._feed(session, tokens)
         return Context(self, session, chat, question is not None)
 
     def load_context(self, path: Union[str, os.PathLike[str]], chat: Optional[bool] = None) -> Context:
-        """A context that `Context.save` wrote for this model. chat: None: what its first tokens say."""
+        """Returns a context that `Context.save` wrote for this model.
+
+        chat: as in compress; None: if the context begins with the first tokens of the chat template.
+        """
         session = self._engine.load_session(os.fspath(path))
         if chat is None:
             chat = self._model.has_chat_template()

@@ -1,4 +1,4 @@
-"""A model file that was loaded, and its tokens."""
+"""A loaded model file and its tokenizer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .tokenizer import LlamaTokenizer
 
 
 class _Closed:
-    """In the place of what close() gave back."""
+    """A placeholder for what close() freed. Every use raises InvalidArgument."""
 
     def __getattr__(self, name: str) -> Any:
         raise InvalidArgument("the model was closed: load it again with Llama(...)")
 
 
 class LoadedModel:
-    """What the arguments of `winnow.Llama` make: the model, its tokenizer, its threads and an empty cache."""
+    """The objects made from the arguments of `winnow.Llama`: model, tokenizer, threads and an empty cache."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class LoadedModel:
         }
         self._pooling = pooling_name(pooling_type)
         self._lock = threading.Lock()
-        self._session: Any = self._engine.open(**self._options)  # of what was read last; never fed, only forked
+        self._session: Any = self._engine.open(**self._options)  # has what was read last; never fed, only forked
         self._scores = Scores(lambda: self._engine.open(**self._options), self._model.info["n_vocab"])
-        self._is_continued = not self._session.evicts  # whether a prompt that begins with it goes on from there
+        self._is_continued = not self._session.evicts  # true: a prompt that begins with it continues it
 
     @classmethod
     def from_pretrained(
@@ -116,26 +116,27 @@ class LoadedModel:
         cache_dir: Union[str, os.PathLike[str], None] = None,
         **others: Any,
     ) -> "Llama":
-        """A model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install winnow-llm[hub]`).
+        """Loads a model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install winnow-llm[hub]`).
 
-        filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"); where it is a part of a
-        model, all parts are fetched. additional_files: names or patterns of others that are to lie beside it. local_dir: a folder for them instead of the hub's cache;
-        cache_dir: that cache. local_dir_use_symlinks: for versions of huggingface_hub that know it. Further arguments are
-        those of `Llama`. What goes wrong with the download is huggingface_hub's own error.
+        filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"); if it is a part of a
+        model, all parts are fetched. additional_files: names or patterns of other files to fetch. local_dir: a folder
+        for the files instead of the hub's cache; cache_dir: that cache. local_dir_use_symlinks: for versions of
+        huggingface_hub that know it. Further arguments are those of `Llama`. Errors of the download are
+        huggingface_hub's own.
         """
         path = download(repo_id, filename, additional_files or (), local_dir, local_dir_use_symlinks, cache_dir)
         return cls(path, **others)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """What it was made with, as llama-cpp-python's: a copy loads the same file, and has read nothing."""
-        names = ("model_path", "chat_format", "last_n_tokens_size", "spm_infill", "verbose")  # as they are now
+        """Returns the arguments, as in llama-cpp-python: a copy loads the same file, and has read no tokens."""
+        names = ("model_path", "chat_format", "last_n_tokens_size", "spm_infill", "verbose")  # their present values
         return {**self._arguments, **{name: getattr(self, name) for name in names}, "seed": self._seed}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def close(self) -> None:
-        """Gives the model and its caches back. What is asked of it afterwards is an error."""
+        """Frees the model and its caches. Using the model afterwards raises InvalidArgument."""
         with self._lock:
             self.cache = None
             self._session = self._engine = self._model = self._tokenizer = self._scores = _Closed()
@@ -148,28 +149,31 @@ class LoadedModel:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """The model's dimensions, with a row for each layer."""
+        """The model's dimensions, with a dict for each layer."""
         return self._model.info
 
     def n_ctx(self) -> int:
+        """Returns the most tokens of a sequence."""
         return self._session.n_ctx
 
     def n_embd(self) -> int:
+        """Returns the width of hidden states and embeddings."""
         return self.info["n_embd"]
 
     def n_vocab(self) -> int:
+        """Returns the number of tokens that the model knows."""
         return self.info["n_vocab"]
 
     def token_bos(self) -> int:
-        """The token that begins a text; -1 where the model has none."""
+        """Returns the token that begins a text, or -1 if the model has none."""
         return self._special(_core.SpecialToken.begin)
 
     def token_eos(self) -> int:
-        """The token that ends a text; -1 where the model has none."""
+        """Returns the token that ends a text, or -1 if the model has none."""
         return self._special(_core.SpecialToken.end)
 
     def token_nl(self) -> int:
-        """The token of a line's end; -1 where the model has none."""
+        """Returns the token of a line's end, or -1 if the model has none."""
         return self._special(_core.SpecialToken.newline)
 
     def _special(self, which: Any) -> int:
@@ -177,15 +181,16 @@ class LoadedModel:
         return -1 if token is None else token
 
     def tokenizer(self) -> LlamaTokenizer:
+        """Returns the model's tokenizer by itself."""
         return LlamaTokenizer(self)
 
     def tokenize(self, text: Union[bytes, str], add_bos: bool = True, special: bool = False) -> List[int]:
-        """Tokens of a text; special: texts such as <|im_start|> become the tokens they name."""
+        """Returns the tokens of a text. special: texts such as <|im_start|> become the tokens they name."""
         data = text.encode() if isinstance(text, str) else bytes(text)
         return self._tokenizer.tokenize(data, add_bos, special)
 
     def detokenize(
         self, tokens: Sequence[int], prev_tokens: Optional[Sequence[int]] = None, special: bool = False
     ) -> bytes:
-        """The tokens' bytes; those of special tokens only where they are asked for. prev_tokens change nothing."""
+        """Returns the bytes of tokens. special: includes those of special tokens. prev_tokens has no effect."""
         return self._tokenizer.detokenize(tokens, prev_tokens=prev_tokens, special=special)

@@ -1,4 +1,4 @@
-"""What can be kept of a cache."""
+"""Eviction methods and budgets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Budget = Union[str, int, float]
 
 
 def methods() -> List[Dict[str, str]]:
-    """All methods, those of registered scorers too: name, summary, paper, the four parts, what choosing costs."""
+    """Returns all methods, also those of registered scorers: name, summary, paper, the four parts and cost of each."""
     return _core.methods()
 
 
 def budget_text(budget: Budget | None) -> str | None:
-    """A budget as the library takes it.
+    """Returns the text form of a budget. Raises InvalidArgument for another type, or a share that is out of range.
 
     "20%" of the prompt's entries, "5%bytes" of its bytes in f16, "64MiB"; an int is a number of tokens a head, a float
     a share from 0 to 1.

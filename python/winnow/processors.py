@@ -1,4 +1,4 @@
-"""Functions of the caller's that change what a token is chosen from, or end an answer, in llama-cpp-python's form."""
+"""Logits processors and stopping criteria, functions that a caller supplies in llama-cpp-python's form."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from .errors import InvalidArgument
 
-# (tokens that were read, int32 [n]; logits behind them, float32 [n_vocab]) -> those to choose from.
+# A function of the tokens that were read (int32 [n]) and the logits after them (float32 [n_vocab]). It returns the
+# logits to choose from.
 LogitsProcessor = Callable[[Any, Any], Any]
-# The same arguments -> whether the answer ends here.
+# A function of the same arguments. It returns whether the answer ends here.
 StoppingCriteria = Callable[[Any, Any], bool]
 
 
 class LogitsProcessorList(List[LogitsProcessor]):
-    """One behind the other."""
+    """A list of processors that are applied one after the other."""
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         for processor in self:
@@ -24,14 +25,14 @@ class LogitsProcessorList(List[LogitsProcessor]):
 
 
 class StoppingCriteriaList(List[StoppingCriteria]):
-    """Any of them."""
+    """A list of criteria. The answer ends if any of them is true; all of them are called."""
 
     def __call__(self, input_ids: Any, logits: Any) -> bool:
         return any([criterion(input_ids, logits) for criterion in self])
 
 
 class MinTokensLogitsProcessor:
-    """Keeps the end token from the first min_tokens of an answer."""
+    """A processor that bans the end token from the first min_tokens tokens of an answer."""
 
     def __init__(self, min_tokens: int, token_eos: int):
         self.min_tokens = min_tokens
@@ -47,7 +48,7 @@ class MinTokensLogitsProcessor:
 
 
 def _one(given: Any, collection: Any) -> Any:
-    """A function of what may be one, several or none."""
+    """Returns one function for a function or for several of them, which become a `collection`; None for none."""
     if given is None or callable(given):
         return given
     return collection(given) if given else None
@@ -58,7 +59,7 @@ def hook(
     logits_processor: Union[LogitsProcessor, Iterable[LogitsProcessor], None],
     stopping_criteria: Union[StoppingCriteria, Iterable[StoppingCriteria], None],
 ) -> Optional[Callable[[Any], Any]]:
-    """Both as one function of the logits, which gives None where the answer ends; None where there is neither."""
+    """Returns both as one function of the logits, which returns None if the answer ends; None if neither is given."""
     process = _one(logits_processor, LogitsProcessorList)
     ends = _one(stopping_criteria, StoppingCriteriaList)
     if process is None and ends is None:

@@ -1,5 +1,5 @@
-"""How far something is that takes its time: tqdm's bar where it is installed and the standard error is a terminal, else a
-line on the standard error every few seconds."""
+"""The progress of a long computation: tqdm's bar if it is installed and the standard error is a terminal, else a line
+on the standard error every few seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from typing import Callable, Iterator, Optional
 
 OnProgress = Callable[[int, int], None]
-SECONDS_BEFORE_LINES, SECONDS_BETWEEN_LINES = 5.0, 12.0  # as the tool's
+SECONDS_BEFORE_LINES, SECONDS_BETWEEN_LINES = 5.0, 12.0  # as in the tool
 
 
 def _lines(what: str) -> OnProgress:
@@ -32,7 +32,7 @@ def _lines(what: str) -> OnProgress:
 
 @contextlib.contextmanager
 def progress(what: str, wanted: bool = True) -> Iterator[Optional[OnProgress]]:
-    """A callback for work done and to do while it is under way, or None where nothing is to be said."""
+    """Yields a callback that takes the work done and the work in all, or None if no progress is to be shown."""
     try:
         from tqdm import tqdm
     except ImportError:

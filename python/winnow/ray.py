@@ -28,19 +28,22 @@ except ImportError:
 
 __all__ = ["Replica", "application", "evaluate"]
 
-# Parts of the samples for each actor, so that none waits long for the last of the others.
+# Shards for each actor: several, so that no actor waits long for the last one to finish.
 _SHARDS_PER_ACTOR = 4
 
 
 class _Evaluator:
-    """An actor: one model, and the shards that it is given."""
+    """An actor that loads one model and runs one shard after the other with it."""
 
     def __init__(self, model: str, n_threads: int, setup: Optional[Callable[[], Any]]):
         self._path, self._n_threads, self._setup = model, n_threads, setup
         self._model: Any = None
 
     def load(self) -> Tuple[str, int]:
-        """The node that this is on, and the bytes that it has free. (Not when it is made: errors would be the actor's.)"""
+        """Loads the model, and returns the id of this actor's node and the bytes of memory available there.
+
+        The constructor does not load it, since Ray would report its exceptions as the death of the actor.
+        """
         if self._model is None:
             if self._setup is not None:
                 self._setup()
@@ -61,12 +64,16 @@ def _memory_available() -> int:
 
 
 def _room(cpus: int) -> int:
-    """How many actors of so many CPUs the cluster's nodes have room for when nothing else runs."""
+    """Returns how many actors of `cpus` CPUs the cluster's nodes have room for when nothing else runs."""
     return sum(int(node["Resources"].get("CPU", 0) // cpus) for node in ray.nodes() if node["Alive"])
 
 
 def _count_shards(folder: str, n_actors: int) -> int:
-    """A run goes on in the parts that it began with, which decide what is computed together, where they are enough."""
+    """Returns the number of shards of a run.
+
+    A run that was stopped keeps the number that it began with, since it decides what is computed together, unless there
+    are more actors than shards.
+    """
     counts = set()
     if os.path.isdir(folder):
         names = (re.fullmatch(r"answers-\d+-of-(\d+)\.jsonl", name) for name in os.listdir(folder))
@@ -77,9 +84,9 @@ def _count_shards(folder: str, n_actors: int) -> int:
 
 
 def _shared_memory(places: Sequence[Tuple[str, int]]) -> int:
-    """Half of what the fullest node has free, in equal parts for its actors: bytes for each.
+    """Returns the bytes for each actor: half a node's available memory divided by its actors, where that is least.
 
-    places: of every actor its node, and the bytes that are free there.
+    places: the node of every actor, and the bytes available there.
     """
     n_actors = Counter(node for node, _ in places)
     return min(free // 2 // n_actors[node] for node, free in places)
@@ -101,20 +108,23 @@ def evaluate(
     verbose: bool = True,
     **options: Any,
 ) -> Any:
-    """`winnow.evaluate` by a pool of Ray actors that write into one folder: the same samples, files and figures.
+    """Runs `winnow.evaluate` on a pool of Ray actors that write into one folder: the same samples, files and figures.
 
-    model: the path of a model, the same on every node. out: a folder that all nodes share (NFS and the like). Whatever
-        began it, `winnow eval` or this, goes on with it.
-    actors: how many; None: as many as the nodes have room for. Each has the model's weights, `cpus` CPUs and threads.
-    shards: parts of the samples, which actors take one after the other; None: those of the folder, else four an actor.
-        All methods and budgets of a sample go together, since they share its prompt's pass.
-    restarts: how often an actor that dies is started again, on any node; it goes on with its shard.
-    setup: called once in every actor before anything else; what defines scorers in Python.
-    kv_memory: bytes of what an actor runs together; None: half of a node's free memory, shared by its actors.
-    options: those of `winnow.evaluate`, but for n_threads and shard.
+    model: the path of a model, the same on every node.
+    out: a folder that all nodes share (NFS and the like). Continues a run that `winnow eval` or this function
+        began in it.
+    actors: number of actors; None: as many as the nodes have room for. Each loads the model's weights and has `cpus`
+        CPUs and as many threads.
+    shards: number of parts of the samples, which actors take one after the other; None: that of the folder, else four
+        for each actor. All methods and budgets of a sample run together, since they share its prompt's pass.
+    restarts: how often an actor that dies is started again, on any node; it continues its shard.
+    setup: a function that is called once in every actor before anything else; it may define scorers.
+    kv_memory: bytes of KV cache of all that an actor runs together; None: half of a node's available memory, divided
+        among its actors.
+    options: further arguments of `winnow.evaluate`, except n_threads and shard.
 
-    Connects to the cluster of RAY_ADDRESS, or makes one of this machine, where ray.init was not called. Returns what
-    `read_results` returns. What an actor raises ends all; the same call goes on.
+    Unless ray.init was called, connects to the cluster of RAY_ADDRESS, or starts one on this machine. Returns what
+    `read_results` returns. An exception in an actor ends the run and is raised; the same call then continues it.
     """
     if isinstance(model, Llama):
         raise InvalidArgument("give the model's path, not a Llama: every actor loads it for itself")
@@ -126,7 +136,7 @@ def evaluate(
             raise InvalidArgument(f"{name} belongs to the pool: use {instead}")
     folder = os.path.abspath(out)  # actors have other working directories
     options = {"methods": methods, "budgets": budgets, "tasks": tasks, "out": folder, "kv_memory": kv_memory, **options}
-    inspect.signature(evaluation.evaluate).bind(model, **options)  # a wrong name is told before anything starts
+    inspect.signature(evaluation.evaluate).bind(model, **options)  # reports unknown names before anything starts
     if not ray.is_initialized():
         ray.init()
     room = _room(cpus)
@@ -141,11 +151,11 @@ def evaluate(
             num_cpus=cpus, max_restarts=restarts, max_task_retries=restarts, scheduling_strategy="SPREAD"
         )
         pool = [start.remote(os.path.abspath(model), cpus, setup) for _ in range(min(n_actors, n_shards))]
-        # All that are there together: they share their nodes' memory. A folder remembers what it began with.
+        # All actors are loaded first, since those of a node share its memory. A run keeps the limit that it began with.
         places = ray.get([actor.load.remote() for actor in pool])
         if kv_memory is None and not options.get("kv_bytes_limit") and not os.path.exists(os.path.join(folder, "run.json")):
             options["kv_memory"] = _shared_memory(places)
-        # Notes are the same in all.
+        # Notes are the same for all shards; the first one prints them.
         work = [(f"{i + 1}/{n_shards}", verbose and i == 0, options) for i in range(n_shards)]
         results = ActorPool(pool).map_unordered(lambda actor, part: actor.run.remote(*part), work)
         with progress("shards", verbose) as update:

@@ -13,10 +13,10 @@ from typing import Any, Dict, List, Mapping
 
 from .errors import Error, InvalidArgument, NotFound
 
-# Of Ray 2.60: a ring of replicas, on which the session id of a request has its place.
+# A router of Ray 2.60, which finds the replica of a request by its session id's place on a ring of replicas.
 _ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 
-# Runs a command until it ends, or until the input does: then its owner is gone, however that went, and it gets SIGTERM.
+# Runs a command. If the standard input ends, its owner is gone, for whatever reason, and the command gets SIGTERM.
 _UNTIL_INPUT_ENDS = """
 exec 3<&0
 "$@" </dev/null 3<&- & child=$!
@@ -26,15 +26,15 @@ kill "$watcher" 2>/dev/null
 exit "$status"
 """
 
-# A server's own limits: running answers get 30 s, and the last of them is given up 15 s later.
+# The server's own limits: running answers get 30 s to end, and 15 s later it ends without those that do not.
 _SECONDS_TO_END = 50
 
-# Of a connection, not of a request or an answer.
+# Headers of a connection, which are not passed on with a request or a response.
 _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
 
 class Replica:
-    """`winnow serve` on a free port of this node's own address, and all requests passed on to it.
+    """A replica that runs `winnow serve` on a free port of the loopback address and passes all requests on to it.
 
     command: the tool and its flags.
     """
@@ -46,7 +46,7 @@ class Replica:
         self._client: Any = None
         self._port = 0
         self._is_ready = False
-        self._last = collections.deque(maxlen=10)  # lines of the log
+        self._last = collections.deque(maxlen=10)  # last lines of the log
         self._process = subprocess.Popen(
             ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", tool, *command[1:]],
             stdin=subprocess.PIPE,
@@ -76,11 +76,11 @@ class Replica:
             is_known.set()
 
     async def _request(self, method: str, path: str, headers: Mapping[str, str], body: Any) -> Any:
-        """The answer, an aiohttp.ClientResponse whose body was not read."""
+        """Sends a request to the server and returns the aiohttp.ClientResponse, whose body is still unread."""
         import aiohttp
 
-        if self._client is None:  # belongs to the loop that it is made in
-            # What is passed on is what the client asked for, in its encodings.
+        if self._client is None:  # a session belongs to the event loop in which it is made
+            # Only the client's own headers are sent, and the body is passed on in the encoding that it asked for.
             self._client = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
                 auto_decompress=False,
@@ -91,7 +91,7 @@ class Replica:
         )
 
     async def check_health(self) -> None:
-        """Ray Serve starts another replica in the place of one that raises here three times."""
+        """Raises Error if the server has ended or is unhealthy. Ray Serve replaces the replica after three failures."""
         if self._process.poll() is not None:
             raise Error(f"winnow serve has ended with {self._process.returncode}: " + " ".join(self._last))
         async with await self._request("GET", "/health", {}, None) as answer:
@@ -99,7 +99,7 @@ class Replica:
                 raise Error(f"winnow serve says {answer.status} to /health")
 
     async def __call__(self, request: Any) -> Any:
-        """A request by HTTP (starlette's), answered as it comes."""
+        """Passes on an HTTP request (starlette's), and streams the response as it comes."""
         import aiohttp
         from ray import serve
         from starlette.responses import JSONResponse, StreamingResponse
@@ -109,13 +109,13 @@ class Replica:
             path += "?" + request.url.query
         skipped = _CONNECTION_HEADERS | {"host"}
         headers = {name: value for name, value in request.headers.items() if name not in skipped}
-        # In pieces: how large it may be the server says.
+        # The body is passed on in pieces, since the server limits its size.
         has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
         who = {"X-Winnow-Replica": serve.get_replica_context().replica_id.unique_id}
         try:
             answer = await self._request(request.method, path, headers, request.stream() if has_body else None)
         except aiohttp.ClientError as error:
-            # It was sent, or may have been: only the client knows whether to ask again.
+            # The server may have received the request, so only the client can decide whether to repeat it.
             message = {"error": {"code": 502, "message": f"the server did not answer: {error}", "type": "server_error"}}
             return JSONResponse(message, 502, who)
 
@@ -123,14 +123,17 @@ class Replica:
             try:
                 async for piece in answer.content.iter_any():
                     yield piece
-            finally:  # a client that goes away ends its answer
+            finally:  # a client that disconnects ends its answer
                 answer.close()
 
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         return StreamingResponse(pieces(), answer.status, {**kept, **who})
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Dict[str, Any]:
-        """For handles: handle.options(session_id=context).post.remote("/v1/chat/completions", {...})."""
+        """Posts a JSON body and returns the response, or raises Error for a status from 400 on.
+
+        It is for handles: handle.options(session_id=context).post.remote("/v1/chat/completions", {...}).
+        """
         headers = {"Content-Type": "application/json"}
         async with await self._request("POST", path, headers, json.dumps(body).encode()) as answer:
             text = await answer.text()
@@ -143,7 +146,7 @@ class Replica:
         if process is not None and process.poll() is None:
             process.stdin.close()
             try:
-                process.wait(_SECONDS_TO_END)  # it saves its contexts
+                process.wait(_SECONDS_TO_END)  # the server saves its contexts
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -160,19 +163,19 @@ def _flags(options: Mapping[str, Any]) -> List[str]:
 
 
 def application(arguments: Mapping[str, Any]) -> Any:
-    """A Ray Serve application: replicas of `winnow serve`, each with the contexts of its own part of the requests.
+    """Returns a Ray Serve application of `winnow serve` replicas, each with the contexts of its part of the requests.
 
     serve.run(application({"model": "/models/model.gguf", "replicas": 3, "cache-dir": "/shared/contexts"})), or
 
         serve run winnow.ray:application model=/models/model.gguf replicas=3 cache-dir=/shared/contexts
 
-    model: a path that is the same on every node. replicas: how many, or "auto". cpus: of each, and threads (1).
-    ongoing: requests that a replica has at most (32); others go to the next on the ring. tool: the path of `winnow`.
-    Everything else is a flag of `winnow serve` by its long name; True for one without a value, a list for one that is
-    repeated.
+    model: a path that is the same on every node. replicas: their number, or "auto". cpus: CPUs and threads of each (1).
+    ongoing: most requests that a replica has at a time (32); others go to the next on the ring. tool: the path of
+    `winnow`. Everything else is a flag of `winnow serve` by its long name: True for one without a value, a list for one
+    that is repeated.
 
-    Which context a request is about says the header that RAY_SERVE_SESSION_ID_HEADER_KEY names where the cluster is started
-    (X-Session-Id unless it is set), or a handle's session_id.
+    A request names its context in a header, or with a handle in its session_id. The header is the one that
+    RAY_SERVE_SESSION_ID_HEADER_KEY names where the cluster is started (X-Session-Id by default).
     """
     from ray import serve
 

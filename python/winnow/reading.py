@@ -1,4 +1,4 @@
-"""What a model reads, and what it goes on from."""
+"""Reading of prompts, with reuse of what was read before."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .state import LlamaState
 
 
 class Reading(LoadedModel):
-    """The cache of what was read last, and others that prompts begin with."""
+    """The part of `Llama` that reads prompts, and reuses the prefix of a prompt that was read last or is cached."""
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the prompt and answer that were read last."""
+        """The number of tokens of the prompt and answer that were read last."""
         return self._session.n_tokens
 
     @property
     def statistics(self) -> Dict[str, Any]:
-        """Of what was read last: tokens, entries and bytes of the full cache (in f16) and of what is kept, seconds."""
+        """Tokens, entries and bytes of what was read last, in the full cache (f16) and in the kept one, and seconds."""
         return self._session.statistics
 
     @property
@@ -35,10 +35,10 @@ class Reading(LoadedModel):
 
     @property
     def scores(self) -> np.ndarray:
-        """The logits behind every token of the prompt and answer that were read last: float32 [n_tokens][n_vocab].
+        """The logits after every token of the prompt and answer that were read last: float32 [n_tokens][n_vocab].
 
-        Of models that were loaded with logits_all=True and keep the whole cache. Tokens are read once more for it, one
-        after the other, when it is asked for; those that were there the last time are not.
+        Raises InvalidArgument unless the model was loaded with logits_all=True and keeps the whole cache. The tokens
+        are read once more for this, one by one, except those that an earlier access has read.
         """
         if not self._logits_all:
             raise InvalidArgument("the logits of all tokens need Llama(..., logits_all=True)")
@@ -49,27 +49,27 @@ class Reading(LoadedModel):
 
     @property
     def eval_logits(self) -> Deque[List[float]]:
-        """The rows of scores as lists."""
+        """The rows of `scores` as lists."""
         return collections.deque(self.scores.tolist(), maxlen=self.n_ctx())
 
     def set_seed(self, seed: int) -> None:
         self._seed = seed
 
     def set_cache(self, cache: Any) -> None:
-        """Where completions keep what they read, and look for what a prompt begins with; None: nowhere.
+        """Sets the cache in which completions store what they read and look up prefixes of prompts; None: none.
 
-        cache: a `LlamaRAMCache`, a `LlamaDiskCache`, or what has their methods.
+        cache: a `LlamaRAMCache`, a `LlamaDiskCache`, or an object with their methods.
         """
         self.cache = cache
 
     def reset(self) -> None:
-        """Forgets what was read."""
+        """Forgets all tokens that were read."""
         with self._lock:
             self._session = self._engine.open(**self._options)
             self._is_continued = not self._session.evicts
 
     def eval(self, tokens: Sequence[int]) -> None:
-        """Reads tokens behind what was read before. The first of them are cut to the budget, the others kept whole."""
+        """Reads tokens after those read before. The first are cut to the budget, those of later calls kept whole."""
         with self._lock:
             session = self._session.fork()
         self._feed(session, list(tokens))
@@ -78,14 +78,14 @@ class Reading(LoadedModel):
             self._is_continued = True
 
     def save_state(self) -> LlamaState:
-        """What was read last, to go on from there later."""
+        """Returns the state of what was read last, for load_state()."""
         with self._lock:
             return LlamaState(self._session.fork())
 
     def load_state(self, state: Union[LlamaState, str, os.PathLike[str]]) -> None:
-        """A state of this model, or the file of one: prompts that begin with its tokens go on from there.
+        """Loads a state of this model, or the file of one. Prompts that begin with its tokens continue it.
 
-        What a method dropped of it stays dropped, and what follows it is kept whole.
+        Entries that a method evicted stay evicted, and tokens that follow are kept whole.
         """
         if isinstance(state, LlamaState):
             session = state._session.fork()
@@ -103,7 +103,7 @@ class Reading(LoadedModel):
                 session.append(tokens, update)
 
     def _read(self, tokens: List[int]) -> Any:
-        """A session behind these tokens."""
+        """Returns a session that has read these tokens, continuing what was read last or a cached prefix if it can."""
         with self._lock:
             n_read = self._session.n_tokens
             if self._is_continued and 0 < n_read <= len(tokens) and self._session.tokens == tokens[:n_read]:
@@ -123,7 +123,7 @@ class Reading(LoadedModel):
         return session
 
     def _read_scored(self, tokens: List[int], n_logprobs: int) -> Tuple[Any, List[Piece]]:
-        """A session behind these tokens, all of them read, and the tokens with their probabilities."""
+        """Returns a session that has read all of these tokens anew, and the tokens with their probabilities."""
         session = self._engine.open(**self._options)
         with progress(f"prefill {len(tokens):,} tokens", self.verbose) as update:
             scores = session.prefill_scored(tokens, n_logprobs, update)
@@ -132,7 +132,7 @@ class Reading(LoadedModel):
         ]
 
     def _from_cache(self, tokens: List[int]) -> Any:
-        """A session that these tokens begin with; None where there is none. A cut one has to be of all of them."""
+        """Returns a cached session of tokens that begin these, or None. One that evicts must be of all these tokens."""
         try:
             state = self.cache[tokens]
         except KeyError:
@@ -142,7 +142,7 @@ class Reading(LoadedModel):
         return session if is_beginning and (session.n_tokens == len(tokens) or not session.evicts) else None
 
     def _keep(self, session: Any, into_cache: bool = False) -> None:
-        """Makes it what was read last."""
+        """Makes the session what was read last, and stores it in the cache if into_cache."""
         with self._lock:
             self._session = session
             self._is_continued = not session.evicts

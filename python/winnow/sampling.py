@@ -1,4 +1,4 @@
-"""How the next token is chosen."""
+"""Settings of the sampler, which chooses the next token."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ RANDOM_SEED = 0xFFFFFFFF
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Names and defaults as llama-cpp-python's, and llama.cpp's for what it does not have.
+    """Settings of a sampler. Names and defaults are llama-cpp-python's, or llama.cpp's for fields that it lacks.
 
-    Fields that would have no effect beside others are refused.
+    A field that is set but has no effect because of another is refused (InvalidArgument).
     """
 
-    temperature: float = 0.8  # 0: always the likeliest token
+    temperature: float = 0.8  # 0: greedy
     top_k: int = 40  # 0 or -1: all
     top_p: float = 0.95
     min_p: float = 0.05
-    repeat_last_n: int = 64  # tokens that the penalties look at
+    repeat_last_n: int = 64  # last tokens to which the penalties apply
     repeat_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -41,13 +41,13 @@ class Sampling:
     mirostat_mode: int = 0  # 1 or 2: that version of Mirostat
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
-    logit_bias: Optional[Mapping[int, float]] = None  # of tokens, added to their logits
+    logit_bias: Optional[Mapping[int, float]] = None  # numbers to add to the logits of tokens
     samplers: Optional[Sequence[str]] = None  # names in their order; None: all, in llama.cpp's order
     seed: Optional[int] = None  # None or -1: a random one
 
     @classmethod
     def of(cls, **fields: Any) -> "Sampling":
-        """From a call's arguments. Raises TypeError for a name that is none of them."""
+        """Returns the settings of a call's arguments. Raises TypeError for an unknown name."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
             if name not in known:
@@ -71,7 +71,7 @@ class Sampling:
         return options
 
     def sampler(self, model: Any, tokens: Sequence[int], grammar: str = "", grammar_start: Any = None) -> Any:
-        """For an answer behind these tokens."""
+        """Returns a sampler for an answer after these tokens, the last of which are in the state of its penalties."""
         options = self._options()
         options.grammar = grammar
         if grammar_start is not None:

@@ -1,4 +1,4 @@
-"""Scorers in Python: which entries of a layer are worth keeping."""
+"""Scorers in Python, which score the entries of a layer for eviction."""
 
 from __future__ import annotations
 
@@ -83,21 +83,23 @@ def scorer(
     is_attention: bool = False,
     is_non_negative: bool = False,
 ) -> Callable[[Score], Score]:
-    """Registers a function as a scorer, and as a method of the same name: lower-case letters, digits and hyphens.
+    """Returns a decorator that registers a function as a scorer and as a method of that name.
 
-    The function gets a `LayerEvidence` and its options by name (hyphens as underscores), and returns a score for every
-    entry, higher for what to keep: an array [n_kv_head][n_prefix], or one for each KV head where they differ in length.
-    Scores of the window's entries may follow; the window stays, whatever they are.
+    The function takes a `LayerEvidence` and its options by name (hyphens as underscores), and returns a score for every
+    entry, higher for entries to keep: an array [n_kv_head][n_prefix], or one for each KV head if they differ in length.
+    Scores of the window's entries may follow; the window is kept whatever they are.
 
-    needs: what has to be saved or taken while the layer runs, by the names of LayerEvidence: window_queries,
-        window_mean, window_m2, window_max, window_last, window_entropy, query_moments, all_queries, log_sum_exp,
-        reference_queries, output_projection.
-    options: by name: Number, Integer, Choice. They are given as others are, "mine:power=2".
-    preset: what the method stands for; "snapkv:scorer=NAME" by default.
-    is_attention: scores are attention weights, as `selector=critical` wants them.
-    is_non_negative: scores are never negative, as allocators want them that take their entropy.
+    name: lower-case letters, digits and hyphens.
+    needs: names of the evidence that has to be saved while the layer runs: window_queries, window_mean, window_m2,
+        window_max, window_last, window_entropy, query_moments, all_queries, log_sum_exp, reference_queries,
+        output_projection.
+    options: the scorer's options by name: Number, Integer, Choice. They are set as those of any method: "mine:power=2".
+    preset: text form of the method; "snapkv:scorer=NAME" by default.
+    is_attention: scores are attention weights, which `selector=critical` needs.
+    is_non_negative: scores are never negative, which allocators that take their entropy need.
 
-    The same name again takes the place of the first, with the same options and preset. Not while something is computed.
+    A function that is registered under the same name again replaces the first; options and preset must be the same. It
+    must not be registered during a computation.
     """
 
     def register(function: Score) -> Score:
@@ -118,7 +120,7 @@ def scorer(
 
 
 def _score(name: str, layer: Any) -> List[np.ndarray]:
-    """What the library calls: float32 [n_prefix] for every KV head."""
+    """Returns a scorer's scores of a layer, float32 [n_prefix] for every KV head. The library calls it."""
     registered = _REGISTERED[name]
     texts = layer.options
     options = {

@@ -1,4 +1,4 @@
-"""The logits behind every token, which a model that reads a prompt does not compute."""
+"""The logits after every token. A prefill computes only those after the last token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .progress import progress
 
 
 class Scores:
-    """The logits of one text at a time. They are read when they are asked for, a token after the other."""
+    """The logits after all tokens of one text at a time, computed on request by reading it token by token."""
 
     def __init__(self, open_session: Callable[[], Any], n_vocab: int):
         self._open = open_session
@@ -20,10 +20,10 @@ class Scores:
     def _forget(self) -> None:
         self._session: Any = None
         self._tokens: List[int] = []
-        self._rows = np.empty((0, self._n_vocab), np.single)  # room for more than there are tokens
+        self._rows = np.empty((0, self._n_vocab), np.single)  # may have more rows than there are tokens
 
     def of(self, tokens: Sequence[int], verbose: bool) -> np.ndarray:
-        """float32 [n_tokens][n_vocab]; of tokens that begin with those of the call before, the new ones are read."""
+        """Returns float32 [n_tokens][n_vocab]. If the tokens continue the last call's, only the new ones are read."""
         n_known = min(len(self._tokens), len(tokens))
         if self._tokens[:n_known] != list(tokens[:n_known]):
             self._forget()
@@ -39,7 +39,7 @@ class Scores:
                     session.prefill([token])
                     self._session = session
                 else:
-                    self._session.append([token])  # by the prompt's products, not those of an answer
+                    self._session.append([token])  # computed as a prefill, not as a decoding step
                 self._rows[len(self._tokens)] = self._session.logits()
                 self._tokens.append(token)
                 if update is not None:

@@ -1,4 +1,4 @@
-"""What a model has read, to go on from there later."""
+"""Saved states of a model, from which it can continue later."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Union
 
 
 class LlamaState:
-    """What a model has read: its tokens and their cache. Saving one copies nothing; pages are shared until written."""
+    """Tokens that a model has read, and their KV cache. Making one copies nothing: pages are shared until written."""
 
     def __init__(self, session: Any):
         self._session = session
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that were read, those whose entries were dropped included."""
+        """The number of tokens that were read, including those whose entries were evicted."""
         return self._session.n_tokens
 
     @property
     def llama_state_size(self) -> int:
-        """Bytes of its pages, those that it shares with others included."""
+        """The bytes of its pages, including those that it shares with others."""
         return self._session.statistics["bytes_in_pages"]
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes it to a checksummed file; `Llama.load_state` takes its path."""
+        """Writes the state to a checksummed file; `Llama.load_state` takes its path."""
         self._session.save(os.fspath(path))
