@@ -30,7 +30,8 @@ struct BatchReadingProgress {
 
 // Settings of the scheduler.
 struct BatchOptions {
-  int n_parallel = 8;   // most answers that are prefilled or decoded at a time
+  static constexpr int kMaxParallel = 256;
+  int n_parallel = 8;   // most answers that are prefilled or decoded at a time, 1 to kMaxParallel
   int max_queued = 64;  // most requests that wait to be admitted
   // Most bytes of the prefix cache, which keeps contexts, prompts and answers for later requests: their KV pages and
   // what their methods save besides. The prefixes that were least recently used and cost least to read again are

@@ -92,6 +92,9 @@ struct SamplingOptions {
   void validate() const;
   // Throws Error(kInvalidArgument) for an option that is set and has no effect because of another.
   void check_effects() const;
+  // Returns how many of the last of n_tokens tokens before an answer the penalties and DRY look at: those are given to
+  // Sampler::accept.
+  std::size_t n_looked_back(std::size_t n_tokens) const;
 };
 
 // A sampler of one sequence, with the state of its penalties and its grammar. Not thread-safe.

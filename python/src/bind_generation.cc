@@ -78,6 +78,7 @@ void bind_generation(nb::module_& module) {
       .def_rw("top_p", &SamplingOptions::top_p)
       .def_rw("min_p", &SamplingOptions::min_p)
       .def_rw("repeat_last_n", &SamplingOptions::repeat_last_n)
+      .def("n_looked_back", &SamplingOptions::n_looked_back, "n_tokens"_a)
       .def_rw("repeat_penalty", &SamplingOptions::repeat_penalty)
       .def_rw("frequency_penalty", &SamplingOptions::frequency_penalty)
       .def_rw("presence_penalty", &SamplingOptions::presence_penalty)

@@ -77,15 +77,9 @@ class Sampling:
         if grammar_start is not None:
             options.grammar_start = grammar_start
         sampler = _core.Sampler(model, options)
-        last = self.repeat_last_n if self._penalises() else 0
-        if self.dry_multiplier > 0:
-            last = len(tokens) if self.dry_penalty_last_n < 0 else max(last, self.dry_penalty_last_n)
-        for token in tokens[max(len(tokens) - last, 0) :]:
+        for token in tokens[len(tokens) - options.n_looked_back(len(tokens)) :]:
             sampler.accept(token)
         return sampler
-
-    def _penalises(self) -> bool:
-        return self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
 def _biases(given: Optional[Mapping[int, float]]) -> List[Tuple[int, float]]:

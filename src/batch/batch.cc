@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/numbers.h"
 #include "batch/admission.h"
 #include "batch/batch_impl.h"
 #include "engine/engine_impl.h"
@@ -26,16 +27,16 @@ BatchOptions checked(const BatchOptions& options) {
   const auto require = [](bool is_valid, const std::string& sentence) {
     if (!is_valid) throw Error(ErrorCode::kInvalidArgument, sentence);
   };
-  require(options.n_parallel >= 1 && options.n_parallel <= 256,
-          "a batch gives 1 to 256 answers at a time, not " + std::to_string(options.n_parallel));
+  require(options.n_parallel >= 1 && options.n_parallel <= BatchOptions::kMaxParallel,
+          "n_parallel is " + std::to_string(options.n_parallel) + ": give 1 to 256");
   require(options.max_queued >= 0, "max_queued is " + std::to_string(options.max_queued) + ": give 0 or more");
   require(options.prefill_share > 0 && options.prefill_share <= 1000,
-          "the share of the prefill must be above 0 and at most 1000");
+          "prefill_share is " + format_number(options.prefill_share) + ": give more than 0 and at most 1000");
   require(options.cache_dir.empty() || options.context_bytes > 0,
-          "saved contexts need memory in which contexts are kept: raise it above 0");
+          "saved contexts need memory for kept contexts: give more than 0 bytes");
   require(!options.cache_dir.empty() || options.cache_dir_bytes == 0,
-          "a limit of saved contexts needs a folder for them");
-  require(options.save_after_s >= 0, "conversations are saved after 0 seconds or more");
+          "a limit of saved contexts needs a folder for them: name one");
+  require(options.save_after_s >= 0, "save_after_s is " + format_number(options.save_after_s) + ": give 0 or more");
   return options;
 }
 

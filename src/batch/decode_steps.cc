@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "batch/scored_token.h"
 #include "engine/engine_impl.h"
@@ -15,12 +17,13 @@ void DecodeSteps::start_answers(BatchJob& job) {
   job.result.cache = job.session->statistics();
   job.first_token = BatchClock::now();
   job.result.prefill_s = seconds_between(job.admitted, job.first_token);
-  const std::vector<Token>& prompt = job.request.prompt;
-  const auto n_remembered = std::min(prompt.size(), static_cast<std::size_t>(job.request.sampling.repeat_last_n));
+  const std::span<const Token> tokens = job.session->tokens();
+  const std::span<const Token> last = tokens.last(job.request.sampling.n_looked_back(tokens.size()));
+  const std::vector<Token> looked_back(last.begin(), last.end());
   for (int i = 0; i < job.request.n_answers; ++i) {
     const bool is_last = i + 1 == job.request.n_answers;
     Sampler sampler = std::move(job.samplers[static_cast<std::size_t>(i)]);
-    for (std::size_t t = prompt.size() - n_remembered; t < prompt.size(); ++t) sampler.accept(prompt[t]);
+    for (const Token token : looked_back) sampler.accept(token);
     job.answers.push_back(
         std::make_unique<BatchAnswer>(BatchAnswer{.index = i,
                                                   .session = is_last ? std::move(*job.session) : job.session->fork(),

@@ -38,7 +38,7 @@ enum class Values { kNone, kAny, kFiles, kFolders, kMethods };
 Values values_of(const Flag& flag) {
   if (flag.value.empty()) return Values::kNone;
   if (flag.value.starts_with("FILE")) return Values::kFiles;
-  if (flag.value.starts_with("DIR")) return Values::kFolders;
+  if (flag.value.starts_with("FOLDER")) return Values::kFolders;
   return flag.value.starts_with("METHOD") ? Values::kMethods : Values::kAny;
 }
 
@@ -179,14 +179,14 @@ std::string zsh_script() {
 int completion_command(const Arguments& arguments) {
   std::string shell;
   CommandLine line("winnow completion", "SHELL",
-                   "Prints a script by which a shell completes winnow's commands, flags, methods and files.",
+                   "Prints a script for shell completion of winnow's commands, flags, methods and files.",
                    "  source <(winnow completion bash)\n"
                    "  winnow completion zsh > ~/.zsh/completions/_winnow\n");
-  line.positional("shell", shell, "bash or zsh");
+  line.positional("SHELL", shell, "name of the shell: bash or zsh");
   if (!line.parse(arguments)) return 0;
   if (shell != "bash" && shell != "zsh") {
     throw UsageError(shell.empty() ? "which shell? `winnow completion bash` or `winnow completion zsh`"
-                                   : "there is no script for '" + shell + "': take bash or zsh");
+                                   : "there is no script for '" + shell + "': use bash or zsh");
   }
   std::fputs((shell == "bash" ? bash_script() : zsh_script()).c_str(), stdout);
   return 0;

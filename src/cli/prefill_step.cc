@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "cli/number_text.h"
@@ -37,7 +38,7 @@ void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& wh
   const std::int32_t n_trained = model.info().n_ctx_train;
   const std::string trained = "(the model was trained on " + count_text(n_trained) + ")";
   throw Error(ErrorCode::kContextFull,
-              what + count_text(n_tokens) + " tokens and the context " + count_text(n_ctx) + ": " +
+              what + count_text(n_tokens) + " tokens, more than the context of " + count_text(n_ctx) + ": " +
                   (n_tokens <= n_trained ? "raise -c " + trained + " or shorten it" : "shorten it " + trained));
 }
 
@@ -50,12 +51,8 @@ void check_context(const Session& session, const Model& model, std::size_t n_tok
 
 Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session) {
   Sampler sampler(std::move(model), options);
-  const bool penalties =
-      options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f;
-  if (!penalties) return sampler;
   const std::span<const Token> tokens = session.tokens();
-  const auto look_back = static_cast<std::size_t>(options.repeat_last_n);
-  for (const Token token : tokens.last(std::min(look_back, tokens.size()))) sampler.accept(token);
+  for (const Token token : tokens.last(options.n_looked_back(tokens.size()))) sampler.accept(token);
   return sampler;
 }
 

@@ -34,7 +34,8 @@ void validate_samplers(const std::vector<std::string>& names) {
 
 void validate_breakers(const std::vector<std::string>& breakers) {
   if (breakers.size() > SamplingOptions::kMostBreakers) {
-    refuse_option("DRY takes " + std::to_string(SamplingOptions::kMostBreakers) + " sequence breakers at most");
+    refuse_option("DRY has " + std::to_string(breakers.size()) + " sequence breakers: give at most " +
+                  std::to_string(SamplingOptions::kMostBreakers));
   }
   for (const std::string& breaker : breakers) {
     const bool has_zero = breaker.find('\0') != std::string::npos;
@@ -68,8 +69,10 @@ std::vector<std::string> SamplingOptions::parse_samplers(const std::string& text
     const std::size_t end = std::min(text.find(';', begin), text.size());
     names.push_back(text.substr(begin, end - begin));
     begin = end + 1;
-    if (names.size() > sampler_names().size())
-      refuse_option("more samplers than there are: give names of " + joined_names());
+    if (names.size() > sampler_names().size()) {
+      refuse_option("there are only " + std::to_string(sampler_names().size()) + " samplers: give names of " +
+                    joined_names());
+    }
   }
   validate_samplers(names);
   return names;
@@ -113,12 +116,27 @@ void SamplingOptions::validate() const {
   check("mirostat's eta", mirostat_eta, kMirostatEta, "0.1 is usual");
   validate_samplers(samplers);
   validate_breakers(dry_sequence_breakers);
-  if (logit_bias.size() > kMostBiases)
-    refuse_option("there are " + std::to_string(kMostBiases) + " logit biases at most");
+  if (logit_bias.size() > kMostBiases) {
+    refuse_option("there are " + std::to_string(logit_bias.size()) + " logit biases: give at most " +
+                  std::to_string(kMostBiases));
+  }
   for (const LogitBias& bias : logit_bias) {
     // -infinity is allowed: it bans the token.
-    if (std::isnan(bias.bias) || bias.bias > 1e6f) refuse_option("a logit bias must be a number up to 1e6");
+    if (std::isnan(bias.bias) || bias.bias > 1e6f) {
+      refuse_option("a logit bias is " + format_number(bias.bias) + ": give a number up to 1e6");
+    }
   }
+}
+
+std::size_t SamplingOptions::n_looked_back(std::size_t n_tokens) const {
+  std::size_t n = 0;
+  if (repeat_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0) {
+    n = static_cast<std::size_t>(repeat_last_n);
+  }
+  if (dry_multiplier > 0) {
+    n = dry_penalty_last_n < 0 ? n_tokens : std::max(n, static_cast<std::size_t>(dry_penalty_last_n));
+  }
+  return std::min(n, n_tokens);
 }
 
 void SamplingOptions::check_effects() const {
@@ -149,10 +167,10 @@ void SamplingOptions::check_effects() const {
     const bool is_for_all = sampler == "penalties" || sampler == "dry";
     if (!use.is_set) continue;
     if (!is_in_use(use.sampler) && (is_for_all || mirostat == 0)) {
-      refuse_option(std::string(use.name) + " has no effect: the samplers do not have '" + sampler + "'");
+      refuse_option(std::string(use.name) + " has no effect: the samplers do not include '" + sampler + "'");
     }
     if (mirostat != 0 && !is_for_all && sampler != "temperature") {
-      refuse_option(std::string(use.name) + " has no effect beside mirostat: leave one of them out");
+      refuse_option(std::string(use.name) + " has no effect with mirostat: leave one of them out");
     }
   }
   const bool is_greedy = temperature <= 0;

@@ -2,7 +2,9 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "batch/batch_test_support.h"
 #include "engine/cpu/step_graph.h"
@@ -51,6 +53,42 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
   EXPECT_GT(statistics.context_hits, 10);
   // Steps had several answers each.
   EXPECT_LT(statistics.steps * 2, statistics.answer_tokens);
+}
+
+// Penalties and DRY look back over the context and the prompt, as far as their options say.
+TEST_F(BatchTest, SamplersLookBackOverTheWholeSequence) {
+  const auto batch = make_batch();
+  BatchRequest request = batch_request(150, 90, 5, batch_options(), 12);
+  // Four tokens alone, so that everything that may come next continues a repetition.
+  std::vector<Token> sequence;
+  for (std::vector<Token>* part : {&request.context, &request.prompt}) {
+    for (Token& token : *part) token = 10 + token % 4;
+    sequence.insert(sequence.end(), part->begin(), part->end());
+  }
+  for (Token token = 10; token < 14; ++token) request.sampling.logit_bias.push_back({token, 50});
+  request.sampling.dry_multiplier = 1;
+  const auto answer = [&](int dry_penalty_last_n, std::size_t n_accepted) {
+    request.sampling.dry_penalty_last_n = dry_penalty_last_n;
+    Session session = engine_->open(request.session);
+    session.prefill(sequence);
+    Sampler sampler(model_, request.sampling);
+    for (const Token token : std::span(sequence).last(n_accepted)) sampler.accept(token);
+    std::vector<Token> tokens;
+    while (std::ssize(tokens) < request.max_tokens) {
+      tokens.push_back(sampler.sample(session.logits()));
+      session.decode(tokens.back());
+    }
+    return tokens;
+  };
+  for (const auto& [last_n, n_accepted] : {std::pair<int, std::size_t>{-1, sequence.size()}, {40, 40}, {0, 0}}) {
+    const std::vector<Token> expected = answer(last_n, n_accepted);
+    Listener listener;
+    batch->submit(request, listener.callbacks());
+    EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+    EXPECT_EQ(listener.answer(), expected) << last_n;
+    EXPECT_EQ(request.sampling.n_looked_back(sequence.size()), n_accepted);
+  }
+  EXPECT_NE(answer(-1, sequence.size()), answer(-1, 0));
 }
 
 // The prefill of a long prompt and of a long context reports its progress; a short one does not.
@@ -521,7 +559,7 @@ TEST_F(BatchTest, DrainingEndsWhatRunsAndRefusesTheRest) {
   EXPECT_TRUE(batch->drain(60));
   EXPECT_TRUE(running.is_done());
   EXPECT_EQ(running.answer().size(), 200U);
-  test::expect_error(ErrorCode::kCancelled, "about to end",
+  test::expect_error(ErrorCode::kCancelled, "shutting down",
                      [&] { batch->submit(batch_request(0, 40, 1, batch_options(), 2), late.callbacks()); });
 }
 
@@ -560,13 +598,15 @@ TEST_F(BatchTest, CallsFromManyThreads) {
 }
 
 TEST_F(BatchTest, OptionsThatCannotBe) {
-  test::expect_error(ErrorCode::kInvalidArgument, "a batch gives 1 to 256", [&] { make_batch({.n_parallel = 0}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "n_parallel is 0: give 1 to 256",
+                     [&] { make_batch({.n_parallel = 0}); });
   test::expect_error(ErrorCode::kInvalidArgument, "max_queued is -1", [&] { make_batch({.max_queued = -1}); });
   test::expect_error(ErrorCode::kInvalidArgument, "saved contexts need memory",
                      [&] { make_batch({.cache_dir = "x"}); });
   test::expect_error(ErrorCode::kInvalidArgument, "needs a folder", [&] { make_batch({.cache_dir_bytes = 1}); });
-  test::expect_error(ErrorCode::kInvalidArgument, "0 seconds or more", [&] { make_batch({.save_after_s = -1}); });
-  test::expect_error(ErrorCode::kIo, "cannot be made",
+  test::expect_error(ErrorCode::kInvalidArgument, "save_after_s is -1: give 0 or more",
+                     [&] { make_batch({.save_after_s = -1}); });
+  test::expect_error(ErrorCode::kIo, "cannot make the folder",
                      [&] { make_batch({.context_bytes = 1 << 20, .cache_dir = "/proc/none/here"}); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "cli/tool.h"
@@ -35,6 +36,9 @@ TEST(Completion, OffersCommandsFlagsMethodsAndFiles) {
   EXPECT_EQ(offered(script, "winnow run --kv-evict snapk"), (Words{"snapkv"}));
   EXPECT_EQ(offered(script, "winnow run -m " + directory.file("mod")), (Words{directory.file("model.gguf")}));
   EXPECT_EQ(offered(script, "winnow run --predict ''"), Words{});
+  std::filesystem::create_directory(directory.file("contexts"));
+  directory.write("contexts.txt", "");
+  EXPECT_EQ(offered(script, "winnow serve --cache-dir " + directory.file("con")), (Words{directory.file("contexts")}));
   EXPECT_EQ(offered(script, "winnow serve --por"), (Words{"--port"}));
   EXPECT_EQ(offered(script, "winnow run --por"), Words{});
   EXPECT_EQ(offered(script, "winnow methods ada-sn"), (Words{"ada-snapkv"}));
@@ -64,7 +68,7 @@ TEST(Completion, KnowsWhatHelpShows) {
 }
 
 TEST(Completion, OfOtherShellsIsRefused) {
-  expect_error(run_tool({"completion", "fish"}), 2, "take bash or zsh");
+  expect_error(run_tool({"completion", "fish"}), 2, "use bash or zsh");
   expect_error(run_tool({"completion"}), 2, "which shell?");
 }
 
