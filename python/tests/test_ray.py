@@ -123,8 +123,8 @@ def test_what_goes_wrong_is_said(cluster, model_path, tmp_path):
         return winnow.ray.evaluate(model, **{**MATRIX, "out": tmp_path / "run", "verbose": False, **changes})
 
     for changes, error, words in (
-        ({"actors": 4}, winnow.InvalidArgument, "CPUs for 3 and not for 4 actors of 1"),
-        ({"actors": 0}, winnow.InvalidArgument, "actors is a whole number"),
+        ({"actors": 4}, winnow.InvalidArgument, "CPUs for 3, but not for 4 actors of 1"),
+        ({"actors": 0}, winnow.InvalidArgument, "actors is 0: give a whole number"),
         ({"shard": "1/2"}, winnow.InvalidArgument, "use shards"),
         ({"n_threads": 2}, winnow.InvalidArgument, "use cpus"),
         ({"depht": [1]}, TypeError, "depht"),

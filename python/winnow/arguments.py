@@ -41,8 +41,8 @@ _OF_CALLS: Dict[str, Any] = {"tfs_z": 1.0, "penalize_nl": True}
 def _warn(names: List[str], level: int) -> None:
     if not names:
         return
-    verb = "has" if len(names) == 1 else "have"
-    warnings.warn(f"{', '.join(names)} {verb} no effect here and were left out", stacklevel=level + 1)
+    verbs = ("has", "was") if len(names) == 1 else ("have", "were")
+    warnings.warn(f"{', '.join(names)} {verbs[0]} no effect here and {verbs[1]} left out", stacklevel=level + 1)
 
 
 def check_unused(others: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ def check_unused(others: Mapping[str, Any]) -> None:
         elif name not in _WITHOUT_EFFECT:
             raise TypeError(f"Llama has no argument '{name}'")
     if others.get("attention_type", -1) == 1:
-        raise Unsupported("attention_type=1 (every token sees those behind it) is not supported")
+        raise Unsupported("attention_type=1 (every token sees those after it) is not supported")
     _warn([name for name, value in others.items() if name in _WITHOUT_EFFECT and value != _WITHOUT_EFFECT[name]], 3)
 
 
@@ -80,7 +80,7 @@ def entry_type(given: Union[str, int, None]) -> str:
         return given
     if given not in _ENTRY_TYPES:
         known = ", ".join(f"{number} ({name})" for number, name in _ENTRY_TYPES.items())
-        raise InvalidArgument(f"keys and values cannot be stored as ggml's type {given}, only as {known}, or by name")
+        raise InvalidArgument(f"keys and values cannot be stored as ggml's type {given}: give {known}, or a name")
     return _ENTRY_TYPES[given]
 
 
@@ -103,7 +103,7 @@ def metadata_of(
     changes: List[Tuple[str, Any]] = list((kv_overrides or {}).items())
     for name, value in changes:
         if not isinstance(value, (bool, int, float, str)):
-            raise InvalidArgument(f"kv_overrides[{name!r}] is a truth value, a number or a text, not {value!r}")
+            raise InvalidArgument(f"kv_overrides[{name!r}] must be a truth value, a number or a text, not {value!r}")
     if rope_scaling_type not in (None, -1):
         if rope_scaling_type not in _SCALINGS:
             known = ", ".join(f"{number} ({name})" for number, name in _SCALINGS.items())

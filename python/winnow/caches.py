@@ -19,7 +19,7 @@ def _longest(keys: Iterable[Key], wanted: Sequence[int]) -> Key:
     tokens = tuple(wanted)
     found = max((key for key in keys if key and tokens[: len(key)] == key), key=len, default=None)
     if found is None:
-        raise KeyError("nothing that is kept is the beginning of these tokens")
+        raise KeyError("no kept state begins these tokens")
     return found
 
 

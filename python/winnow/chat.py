@@ -22,7 +22,7 @@ def _text(content: Any, place: str) -> str:
         return content
     parts = list(content) if isinstance(content, Sequence) else [None]
     if not all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts):
-        raise InvalidArgument(f"{place}.content is a text or a list of parts of type 'text'")
+        raise InvalidArgument(f"{place}.content must be a text or a list of parts of type 'text'")
     return "".join(part["text"] for part in parts)
 
 
@@ -35,7 +35,7 @@ def _calls(message: Mapping[str, Any], place: str) -> List[Any]:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             calls.append(_core.ChatToolCall(call.get("id", ""), function["name"], text))
         except (KeyError, TypeError, AttributeError):
-            raise InvalidArgument(f"{place}.tool_calls are a list of dicts with 'id' and 'function'") from None
+            raise InvalidArgument(f"{place}.tool_calls must be a list of dicts with 'id' and 'function'") from None
     return calls
 
 
@@ -46,7 +46,7 @@ def messages_of(messages: Sequence[Mapping[str, Any]]) -> List[Any]:
     for i, message in enumerate(messages):
         place = f"messages[{i}]"
         if not isinstance(message, Mapping) or message.get("role") not in ROLES:
-            raise InvalidArgument(f"{place} is a dict whose 'role' is one of {', '.join(ROLES)}")
+            raise InvalidArgument(f"{place} must be a dict whose 'role' is one of {', '.join(ROLES)}")
         if "content" not in message and message["role"] != "assistant":
             raise InvalidArgument(f"{place} has no 'content'")
         calls = _calls(message, place)
@@ -74,7 +74,7 @@ def _tools_of(tools: Sequence[Mapping[str, Any]]) -> List[Any]:
             schema = "" if parameters is None else json.dumps(parameters)
             made.append(_core.ChatTool(function["name"], function.get("description") or "", schema))
         except (KeyError, TypeError, AttributeError):
-            raise InvalidArgument(f"tools[{i}] is a dict with a 'function' that has a 'name'") from None
+            raise InvalidArgument(f"tools[{i}] must be a dict with a 'function' that has a 'name'") from None
     return made
 
 
@@ -110,7 +110,7 @@ def options_of(
         name = (tool_choice.get("function") or {}).get("name")
         offered = [tool for tool in offered if tool.name == name]
         if not offered:
-            raise InvalidArgument(f"tool_choice names the function {name!r}, which is none of the tools")
+            raise InvalidArgument(f"tool_choice names the function {name!r}, which is not among the tools")
         tool_choice = "required"
         options.parallel_tool_calls = False
     if tool_choice not in (None, "auto", "none", "required"):

@@ -160,7 +160,7 @@ class Completions(Reading):
         Further arguments are those of `winnow.Sampling`.
         """
         if not messages:
-            raise InvalidArgument("messages are empty: a chat needs one at least")
+            raise InvalidArgument("messages is empty: a chat needs at least one")
         if top_logprobs is not None and not logprobs:
             raise InvalidArgument("top_logprobs has no effect without logprobs=True")
         if functions is not None:

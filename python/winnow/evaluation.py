@@ -43,7 +43,7 @@ def _split_tasks(tasks: Names) -> tuple[List[str], List[str]]:
         chosen.setdefault(name, []).append(task)
     for name, own in chosen.items():
         if "" in own and len(own) > 1:
-            raise InvalidArgument(f"'{name}' is there as a whole and with a task of it: leave one out")
+            raise InvalidArgument(f"'{name}' is given both as a whole and with one of its tasks: leave one out")
     return names, [task for own in chosen.values() for task in own if task]
 
 
@@ -133,7 +133,7 @@ def evaluate(
     Returns what `read_results` returns, or None for a shard. An exception in a scorer ends the run and is raised.
     """
     if shard is not None and out is None:
-        raise InvalidArgument("a shard needs out: the folder into which all of them write")
+        raise InvalidArgument("shard needs out: the folder that all shards write to")
     names, chosen = _split_tasks(tasks)
     options = _core.EvaluationOptions()
     options.benchmarks = names

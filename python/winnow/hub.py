@@ -30,7 +30,7 @@ def _match(repo_id: str, files: Sequence[str], pattern: str) -> List[str]:
         raise NotFound(f"no file of {repo_id} matches '{pattern}'; its GGUF files: {models}")
     models = {tuple(_parts(file)) for file in found}
     if len(models) > 1:
-        raise InvalidArgument(f"several files of {repo_id} match '{pattern}', name one of them: {', '.join(sorted(found))}")
+        raise InvalidArgument(f"several files of {repo_id} match '{pattern}'; name one of them: {', '.join(sorted(found))}")
     parts = list(models.pop())
     missing = [file for file in parts if file not in files]
     if missing:

@@ -140,7 +140,7 @@ class Llama(Completions):
         if session.n_tokens == 0:
             raise InvalidArgument("nothing was read yet: eval() tokens first")
         if idx not in (None, -1, session.n_tokens - 1):
-            raise InvalidArgument(f"idx is {session.n_tokens - 1}, the last token's: logits of others are not kept")
+            raise InvalidArgument(f"idx is {idx}, but only the last token has logits: give {session.n_tokens - 1}")
         sampler = self._sampler(
             session.tokens,
             gbnf_of(grammar),

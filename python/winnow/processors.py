@@ -73,9 +73,9 @@ def hook(
             return logits
         made = np.ascontiguousarray(process(tokens, logits), dtype=np.single)
         if made.shape != logits.shape:
-            raise InvalidArgument(f"logits_processor gives an array of shape {made.shape} for one of {logits.shape}")
+            raise InvalidArgument(f"logits_processor returned an array of shape {made.shape}, expected {logits.shape}")
         if np.isnan(made).any() or np.isposinf(made).any() or np.isneginf(made).all():
-            raise InvalidArgument("logits_processor gives logits that are no numbers, or none that is possible")
+            raise InvalidArgument("logits_processor returned logits that are NaN or +infinity, or that allow no token")
         return made
 
     return before_choice

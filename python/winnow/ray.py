@@ -130,7 +130,7 @@ def evaluate(
         raise InvalidArgument("give the model's path, not a Llama: every actor loads it for itself")
     for name, count in (("actors", actors), ("cpus", cpus), ("shards", shards)):
         if count is not None and (count != int(count) or count < 1):
-            raise InvalidArgument(f"{name} is a whole number from 1, not {count}")
+            raise InvalidArgument(f"{name} is {count}: give a whole number from 1")
     for name, instead in (("n_threads", "cpus"), ("shard", "shards")):
         if name in options:
             raise InvalidArgument(f"{name} belongs to the pool: use {instead}")
@@ -142,7 +142,7 @@ def evaluate(
     room = _room(cpus)
     if room < (actors or 1):
         wanted = f"{actors or 1} actor{'s' if (actors or 1) > 1 else ''} of {cpus}"
-        raise InvalidArgument(f"the cluster has CPUs for {room} and not for {wanted}: add nodes, or ask for less")
+        raise InvalidArgument(f"the cluster has CPUs for {room}, but not for {wanted}: add nodes, or ask for less")
     n_actors = actors or room
     n_shards = shards or _count_shards(folder, n_actors)
     pool: List[Any] = []
@@ -166,7 +166,7 @@ def evaluate(
         raise error.cause from None
     except ray.exceptions.RayActorError as error:
         raise Error(
-            f"an actor died {restarts + 1} times; the same call goes on from what {folder} has. Where memory was short, "
+            f"an actor died {restarts + 1} times; the same call continues from what {folder} has. If memory was short, "
             f"ask for fewer actors on a node (cpus), or less kv_memory. Ray says: {error}"
         ) from error
     finally:

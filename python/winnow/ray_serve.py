@@ -93,10 +93,10 @@ class Replica:
     async def check_health(self) -> None:
         """Raises Error if the server has ended or is unhealthy. Ray Serve replaces the replica after three failures."""
         if self._process.poll() is not None:
-            raise Error(f"winnow serve has ended with {self._process.returncode}: " + " ".join(self._last))
+            raise Error(f"winnow serve has ended with exit code {self._process.returncode}: " + " ".join(self._last))
         async with await self._request("GET", "/health", {}, None) as answer:
             if answer.status != 200:
-                raise Error(f"winnow serve says {answer.status} to /health")
+                raise Error(f"winnow serve answered /health with {answer.status}")
 
     async def __call__(self, request: Any) -> Any:
         """Passes on an HTTP request (starlette's), and streams the response as it comes."""

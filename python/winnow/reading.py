@@ -44,7 +44,7 @@ class Reading(LoadedModel):
             raise InvalidArgument("the logits of all tokens need Llama(..., logits_all=True)")
         with self._lock:
             if self._session.evicts:
-                raise InvalidArgument("the logits of all tokens are the full cache's: leave kv_evict and kv_budget out")
+                raise InvalidArgument("the logits of all tokens need the full cache: leave kv_evict and kv_budget out")
             return self._scores.of(self._session.tokens, self.verbose)
 
     @property

@@ -108,7 +108,7 @@ def scorer(
         known = _REGISTERED.get(name)
         if known is not None and (known.options != table or known.preset != text):
             raise InvalidArgument(
-                f"the scorer '{name}' is there with other options or another preset: give this one another name"
+                f"the scorer '{name}' already exists with other options or another preset: choose another name"
             )
         summary = (function.__doc__ or "a scorer in Python").strip().splitlines()[0]
         declared = [option._declare(option_name) for option_name, option in table.items()]
@@ -131,14 +131,14 @@ def _score(name: str, layer: Any) -> List[np.ndarray]:
     if made is None or len(made) != layer.n_kv_head:
         got = "nothing" if made is None else f"{len(made)}"
         raise InvalidArgument(
-            f"the scorer '{name}' returns scores for each of the {layer.n_kv_head} KV heads of a layer, not {got}"
+            f"the scorer '{name}' must return scores for each of the {layer.n_kv_head} KV heads of a layer, not {got}"
         )
     rows = []
     for head, (row, n_prefix, n_entries) in enumerate(zip(made, layer.n_prefix, layer.n_entries)):
         scores = np.ascontiguousarray(row, dtype=np.float32)
         if scores.ndim != 1 or len(scores) not in (n_prefix, n_entries):
             raise InvalidArgument(
-                f"the scorer '{name}' returns {n_prefix} scores for KV head {head} of layer {layer.layer} (or "
+                f"the scorer '{name}' must return {n_prefix} scores for KV head {head} of layer {layer.layer} (or "
                 f"{n_entries}, those of the window included), not an array of shape {list(scores.shape)}"
             )
         rows.append(scores[:n_prefix])

@@ -22,7 +22,7 @@ std::string size_text(std::size_t bytes) {
 
 [[noreturn]] void refuse_size(const std::string& name, const InputKind& kind) {
   throw Error(ErrorCode::kBadFile,
-              name + " has more than the " + size_text(kind.most_bytes) + " that " + kind.name + " may have");
+              name + " is larger than " + size_text(kind.most_bytes) + ", the limit for " + kind.name);
 }
 
 }  // namespace

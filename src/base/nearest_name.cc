@@ -63,9 +63,9 @@ std::string name_advice(std::string_view wrong, const std::vector<std::string_vi
   if (const std::string_view nearest = nearest_name(wrong, names); !nearest.empty()) {
     return "did you mean '" + std::string(nearest) + "'?";
   }
-  std::string text = "there ";
+  std::string text = "choose ";
   for (std::size_t i = 0; i < names.size(); ++i) {
-    text += i == 0 ? (names.size() == 1 ? "is '" : "are '") : i + 1 == names.size() ? " and '" : ", '";
+    text += i == 0 ? "'" : i + 1 == names.size() ? " or '" : ", '";
     text += std::string(names[i]) + "'";
   }
   return text;

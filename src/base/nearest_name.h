@@ -20,7 +20,7 @@ std::string_view nearest_name(std::string_view wrong, const std::vector<std::str
 std::string name_question(std::string_view wrong, const std::vector<std::string_view>& names);
 
 // Returns the end of a message that says that there is no `wrong`: "did you mean 'snapkv'?", or the list of the names
-// if none is near: "there are 'a', 'b' and 'c'".
+// if none is near: "choose 'a', 'b' or 'c'".
 std::string name_advice(std::string_view wrong, const std::vector<std::string_view>& names);
 
 }  // namespace winnow

@@ -148,7 +148,7 @@ int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t 
 void prepare_embedding(BatchJob& job, const Model& model) {
   BatchRequest& request = job.request;
   if (!request.context.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "an embedding is one of the prompt: leave the context out");
+    throw Error(ErrorCode::kInvalidArgument, "an embedding is computed from the prompt alone: leave the context out");
   }
   request.session = embedding_session(model, request.session.n_ctx);
   request.reuse = Reuse::kNone;
@@ -164,7 +164,7 @@ void prepare_embedding(BatchJob& job, const Model& model) {
   if (request.embedding) {
     throw Error(ErrorCode::kInvalidArgument, "the embedding of " + std::to_string(request.prompt.size()) +
                                                  " tokens needs " + mib(job.needs.context + job.needs.own) +
-                                                 ", more than all that there is, " + mib(limit) +
+                                                 ", more than the memory limit of " + mib(limit) +
                                                  ": embed the text in parts");
   }
   const SessionOptions& options = request.session;
@@ -173,14 +173,14 @@ void prepare_embedding(BatchJob& job, const Model& model) {
                      std::to_string(request.n_answers) + " answers needs " + mib(job.needs.context + job.needs.own) +
                      " with the method '" + options.eviction.method + "'" +
                      (options.budget ? " and a budget of " + options.budget->text() : "") +
-                     ", more than all that there is, " + mib(limit) + ": ";
+                     ", more than the memory limit of " + mib(limit) + ": ";
   const int percentage = fitting_percentage(request, engine, limit);
   if (percentage > 0) {
     text += "a budget of " + std::to_string(percentage) + "% would fit" +
             (options.eviction.evicts() ? "" : " (with a method that evicts, e.g. snapkv)") +
-            ", as would fewer tokens of answer";
+            ", and so might a shorter answer";
   } else {
-    text += "no budget makes it fit; shorten the prompt, or ask for fewer tokens or a smaller window of the method";
+    text += "no budget makes it fit; shorten the prompt, ask for fewer tokens, or give the method a smaller window";
   }
   throw Error(ErrorCode::kInvalidArgument, text);
 }
@@ -188,8 +188,8 @@ void prepare_embedding(BatchJob& job, const Model& model) {
 void check_tokens(std::span<const Token> tokens, int n_vocab) {
   for (const Token token : tokens) {
     if (token >= 0 && token < n_vocab) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "there is no token " + std::to_string(token) + ": the model has 0 to " + std::to_string(n_vocab - 1));
+    throw Error(ErrorCode::kInvalidArgument, "there is no token " + std::to_string(token) +
+                                                 ": the model's tokens are 0 to " + std::to_string(n_vocab - 1));
   }
 }
 
@@ -242,24 +242,26 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   check_tokens(request.prompt, model.n_vocab);
   if (request.n_answers < 1 || request.n_answers > batch.n_parallel) {
     throw Error(ErrorCode::kInvalidArgument, "the number of answers is " + std::to_string(request.n_answers) +
-                                                 " and must be from 1 to " + std::to_string(batch.n_parallel));
+                                                 ": ask for 1 to " + std::to_string(batch.n_parallel));
   }
   if (!request.has_answer) request.max_tokens = 0;
   if (scores_prompt(request) && request.context.empty()) request.reuse = Reuse::kNone;  // every token is read
   if (request.max_tokens < 1 && request.has_answer && !request.embedding) {
-    throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
+    throw Error(ErrorCode::kInvalidArgument,
+                "max_tokens is " + std::to_string(request.max_tokens) + ": give 1 or more");
   }
   if (request.session.n_ctx == 0) request.session.n_ctx = model.n_ctx_train;
   const std::size_t n_tokens = request.context.size() + request.prompt.size();
   const auto n_ctx = static_cast<std::size_t>(std::max(request.session.n_ctx, 0));
   if (request.embedding && n_tokens > n_ctx) {
-    throw Error(ErrorCode::kContextFull, "the text has " + std::to_string(n_tokens) + " tokens and the context " +
-                                             std::to_string(n_ctx) + ": shorten it, or embed it in parts");
+    throw Error(ErrorCode::kContextFull, "the text has " + std::to_string(n_tokens) +
+                                             " tokens, more than the context of " + std::to_string(n_ctx) +
+                                             ": shorten it, or embed it in parts");
   }
   if (n_tokens >= n_ctx && !request.embedding) {
-    throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_tokens) + " tokens and the context " +
+    throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_tokens) + " tokens, but the context of " +
                                              std::to_string(request.session.n_ctx) +
-                                             ", an answer's first one included: shorten the prompt");
+                                             " must also hold the answer's first token: shorten the prompt");
   }
   request.max_tokens = std::min(request.max_tokens, request.session.n_ctx - static_cast<std::int32_t>(n_tokens));
   if (job.sampling_error) throw Error(*job.sampling_error);

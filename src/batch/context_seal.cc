@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -44,16 +45,18 @@ ContextSeal::ContextSeal(const std::string& folder) {
     file.write({reinterpret_cast<const char*>(key_.data()), key_.size()});
     file.commit_new();  // if another process was first, its key is read below
   }
-  if (lstat(path.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the key " + path);
+  if (lstat(path.c_str(), &info) != 0) {
+    throw Error(ErrorCode::kIo, "cannot access the key " + path + ": " + std::strerror(errno));
+  }
   if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
     throw Error(ErrorCode::kBadFile,
                 "the key of saved contexts, " + path +
-                    ", is open to others or somebody else's: remove it and the contexts beside it");
+                    ", belongs to somebody else or is open to others: remove it and the contexts next to it");
   }
   const std::string key = read_input(path, kKeyFile);
   if (key.size() != key_.size()) {
     throw Error(ErrorCode::kBadFile, "the key of saved contexts, " + path +
-                                         ", is damaged: remove it, and the contexts beside it are read again");
+                                         ", is damaged: remove it; the contexts next to it are then computed again");
   }
   std::memcpy(key_.data(), key.data(), key_.size());
 }
@@ -88,7 +91,7 @@ void ContextSeal::check(const std::string& path) const {
   try {
     seal = read_input(seal_path(path), kSealFile);
   } catch (const Error&) {
-    throw Error(ErrorCode::kBadFile, path + " has no seal of this folder's key: remove it");
+    throw Error(ErrorCode::kBadFile, path + " has no seal made with this folder's key: remove it");
   }
   const Bytes digest = digest_of(path);
   // CRYPTO_memcmp takes the same time wherever they differ.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -39,7 +40,7 @@ class FolderLock {
   FolderLock(const std::string& folder, int kind)
       : descriptor_(open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
     if (descriptor_ < 0 || flock(descriptor_, kind) != 0) {
-      throw Error(ErrorCode::kIo, "cannot lock the folder for saved contexts, " + folder);
+      throw Error(ErrorCode::kIo, "cannot lock the folder for saved contexts, " + folder + ": " + std::strerror(errno));
     }
   }
   ~FolderLock() { close(descriptor_); }
@@ -54,8 +55,13 @@ class FolderLock {
 // texts, which nobody else may read, and are loaded as they are, so nobody else's files may be among them.
 void check_folder(const std::string& folder) {
   struct stat info {};
-  if (stat(folder.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the folder " + folder);
-  if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+  if (stat(folder.c_str(), &info) != 0) {
+    throw Error(ErrorCode::kIo, "cannot access the folder " + folder + ": " + std::strerror(errno));
+  }
+  if (info.st_uid != geteuid()) {
+    throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder + ", belongs to another user: name another");
+  }
+  if ((info.st_mode & 077) != 0) {
     throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder +
                                     ", is open to others, and the files in it hold what users wrote: chmod 700 it, or "
                                     "name another");
@@ -64,10 +70,13 @@ void check_folder(const std::string& folder) {
 
 void check_file(const std::string& path, std::size_t bytes_limit) {
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) throw Error(ErrorCode::kBadFile, path + " is no file");
+  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kBadFile, path + " is not a regular file");
+  }
   if (info.st_uid != geteuid()) throw Error(ErrorCode::kBadFile, path + " belongs to another user: remove it");
   if (static_cast<std::size_t>(info.st_size) > bytes_limit + kFileOverhead) {
-    throw Error(ErrorCode::kOutOfMemory, path + " exceeds the memory for kept contexts: raise it or remove the file");
+    throw Error(ErrorCode::kOutOfMemory,
+                path + " is larger than the memory for kept contexts: raise that memory or remove the file");
   }
 }
 
@@ -80,7 +89,7 @@ std::string usable_folder(const std::string& folder) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (mkdir(path.c_str(), 0700) != 0 && !error) error = {errno, std::generic_category()};
   if (!fs::is_directory(path)) {
-    throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder + ", cannot be made: " + error.message());
+    throw Error(ErrorCode::kIo, "cannot make the folder for saved contexts, " + folder + ": " + error.message());
   }
   check_folder(folder);
   return folder;
@@ -92,7 +101,7 @@ std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
 }
 
 [[noreturn]] void refuse_name(const std::string& path) {
-  throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
+  throw Error(ErrorCode::kBadFile, path + " holds a different context than its name says: remove it");
 }
 
 // Returns a random number, since servers on other machines or in containers may have the same process number.
@@ -112,7 +121,7 @@ PrefixFiles::PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, con
       seal_(folder_) {}
 
 std::string PrefixFiles::passed_over(const std::exception& error) {
-  return std::string("a saved context was passed over: ") + error.what();
+  return std::string("a saved context was skipped: ") + error.what();
 }
 
 std::string PrefixFiles::path_of(const std::string& key, std::span<const Token> tokens) const {

@@ -62,8 +62,9 @@ void PrefixStorage::restore() {
 }
 
 bool PrefixStorage::awaits_save(const KeptPrefix& prefix) const {
-  if (!files_ || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branch_point(prefix))
+  if (!files_ || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branch_point(prefix)) {
     return false;
+  }
   if (!is_worth_a_file(prefix)) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
   return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
@@ -140,7 +141,7 @@ void PrefixStorage::finish_search(JobQueue& waiting) {
   try {
     found = over->found.get();
   } catch (const std::exception& error) {
-    warn(std::string("saved contexts could not be looked for: ") + error.what());
+    warn(std::string("could not search for saved contexts: ") + error.what());
   }
   for (const std::unique_ptr<BatchJob>& job : waiting) {
     if (job->id != over->job) continue;  // the job may have been cancelled
@@ -180,8 +181,9 @@ bool PrefixStorage::finish_load(JobQueue& waiting) {
   }
   // The file is not loaded a second time, whether or not it could be.
   for (const std::unique_ptr<BatchJob>& job : waiting) {
-    if (job->saved_prefixes)
+    if (job->saved_prefixes) {
       std::erase_if(*job->saved_prefixes, [&](const auto& file) { return file.path == over->file.path; });
+    }
   }
   return is_new;
 }
@@ -219,7 +221,7 @@ void PrefixStorage::finish_save() {
   try {
     over->result.get();
   } catch (const std::exception& error) {
-    warn(std::string("a context could not be saved: ") + error.what());
+    warn(std::string("could not save a context: ") + error.what());
   }
 }
 

@@ -10,7 +10,7 @@ namespace winnow {
 std::uint64_t RequestInbox::submit(std::unique_ptr<BatchJob> job) {
   const std::lock_guard lock(mutex_);
   if (is_draining_ || is_stopping_) {
-    throw Error(ErrorCode::kCancelled, "no more requests are taken: this process is about to end");
+    throw Error(ErrorCode::kCancelled, "no more requests are accepted: this process is shutting down");
   }
   // Requests that can start at once pass through the queue, too, so it has room for them besides those that wait.
   const int n_idle = std::max(options_.n_parallel - statistics_.n_reading - statistics_.n_answering, 0);
@@ -18,7 +18,7 @@ std::uint64_t RequestInbox::submit(std::unique_ptr<BatchJob> job) {
     ++n_refused_;
     const BatchStatistics& now = statistics_;
     const double seconds = now.finished > 0 ? (now.decode_s + now.prefill_s) / static_cast<double>(now.finished) : 1;
-    throw QueueFull("the queue is full: " + std::to_string(n_waiting_) + " requests wait already; try again in a while",
+    throw QueueFull("the queue is full: " + std::to_string(n_waiting_) + " requests are waiting; try again in a while",
                     std::clamp(static_cast<int>(seconds + 1), 1, 60));
   }
   job->id = next_id_++;

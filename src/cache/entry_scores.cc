@@ -83,8 +83,7 @@ void EntryScores::read(std::istream& in, int layer, const RaggedCache& cache) {
   const auto require = [](bool is_sound) {
     if (is_sound) return;
     throw Error(ErrorCode::kBadFile,
-                "the stored scores are not those of the stored entries: the file is corrupt, save "
-                "the session again");
+                "the stored scores do not match the stored entries: the file is corrupt, save the session again");
   };
   std::vector<std::shared_ptr<const HeadScores>>& heads = layers_[static_cast<std::size_t>(layer)];
   for (std::size_t h = 0; h < heads.size(); ++h) {

@@ -115,8 +115,8 @@ void PageStore::Transaction::require_plain_moves() const {
   }
   if (is_plain) return;
   throw Error(ErrorCode::kUnsupported,
-              "a device's memory stores entries as they come, not as codes or in other types yet: choose f16 or bf16 "
-              "for keys and values, or the processor");
+              "a device does not store entries as codes or in other types yet: choose f16 or bf16 for keys and values, "
+              "or the device cpu");
 }
 
 // Makes one list for the whole plan. Moves of neighbours to neighbours become one copy, even if they are read from runs

@@ -56,7 +56,7 @@ PageStore::Origin read_origin(std::istream& in, int key_dim) {
   std::vector<float> numbers(static_cast<std::size_t>(key_dim));
   kernels::load_row(EntryType::kF16, origin.data(), numbers.data(), key_dim);
   if (!std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
-    fail("has an origin of keys that is not finite: the file is corrupt, save the session again");
+    fail("has a key origin that is not finite: the file is corrupt, save the session again");
   }
   return std::make_shared<const std::vector<std::byte>>(std::move(origin));
 }
@@ -121,7 +121,7 @@ void RaggedCache::restore(std::istream& in, int layer) {
     if (is_old_window) {
       table_.set_window_types(layer, shape_.key_type, shape_.value_type);
     } else if (found != expected) {
-      fail("has in layer " + std::to_string(layer) + " " + describe(found) + ", but this session has " +
+      fail("has " + describe(found) + " in layer " + std::to_string(layer) + ", but this session has " +
            describe(expected) + ": load it with the model and the cache types that it was saved with");
     }
     for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) {
@@ -139,7 +139,9 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
   const HeadPages& h = head(layer, kv_head);
   std::int32_t count = 0;
   read_bytes(in, &count, sizeof(count));
-  if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
+  if (count < 0) {
+    fail("has a head of " + std::to_string(count) + " entries: the file is corrupt, save the session again");
+  }
 
   // A page is acquired after its positions have been read and before its rows are.
   std::vector<std::byte> rows;  // on their way to a device
@@ -159,11 +161,11 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
     const std::size_t page = h.pages.size();
     if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredCut ||
         numbers[1] > kStoredLater || (is_later && (format.after_cut != PageKind::kAfterCut || page == 0))) {
-      fail("has a page that cannot be: the file is corrupt, save the session again");
+      fail("has an impossible page: the file is corrupt, save the session again");
     }
     // Pages in more bits are full and follow the first page.
     if (is_high && (!shape_.high || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
-      fail("has a page that cannot be: the file is corrupt, save the session again");
+      fail("has an impossible page: the file is corrupt, save the session again");
     }
     std::int32_t positions[kPageEntries];
     read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
@@ -180,7 +182,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
     const bool is_last = h.n_entries + n == count;
     if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
         (is_plain && format.incoming(page) != PageKind::kFloat)) {
-      fail("has a page that cannot be: the file is corrupt, save the session again");
+      fail("has an impossible page: the file is corrupt, save the session again");
     }
     const std::int32_t first = h.n_entries;
     const kernels::HeadEntries own = entries(layer, kv_head);

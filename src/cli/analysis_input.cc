@@ -20,21 +20,21 @@ void add_analysis_flags(CommandLine& line, AnalysisFlags& flags) {
   add_model_flag(line, flags.model);
   add_engine_flags(line, flags.model);
   line.group("Text");
-  line.text("-p,--prompt", "TEXT", flags.prompt.text, "the text");
-  line.text("-f,--file", "FILE", flags.prompt.file, "the same from a file; - is the standard input");
-  line.text(
-      "-q,--question", "TEXT", flags.question,
-      "a question about the text: the cut text then continues with it, and with the full cache's answer (default: "
-      "the text continues with its own next tokens)");
-  line.integer("--tokens", flags.n_tokens, 1, "tokens of the text to cut (default: all but the continuation)");
-  line.integer("--offset", flags.offset, 0, "tokens of the text to leave out before (default: 0)");
-  line.integer("-n,--predict", flags.n_continuation, 2, "tokens of the continuation (default: 64)");
-  line.flag("--no-chat", flags.no_chat, "with -q: without the model's chat template");
+  line.text("-p,--prompt", "TEXT", flags.prompt.text, "text to apply the methods to");
+  line.text("-f,--file", "FILE", flags.prompt.file, "read the text from a file; - for standard input");
+  line.text("-q,--question", "TEXT", flags.question,
+            "question about the text: continue the cut text with it and with the full cache's answer (default: with "
+            "the text's own next tokens)");
+  line.integer("--tokens", flags.n_tokens, 1,
+               "number of tokens of the text to cut (default: all but the continuation)");
+  line.integer("--offset", flags.offset, 0, "number of tokens to skip at the start of the text (default: 0)");
+  line.integer("-n,--predict", flags.n_continuation, 2, "number of tokens of the continuation (default: 64)");
+  line.flag("--no-chat", flags.no_chat, "with -q: do not apply the model's chat template");
   line.group("Methods");
   line.texts("--methods", "METHOD,..", ',', flags.methods,
-             "methods, METHOD[:option=value,...] as in --kv-evict (default: snapkv, ada-snapkv, critical-ada-snapkv, "
+             "methods: METHOD[:option=value,...] as in --kv-evict (default: snapkv, ada-snapkv, critical-ada-snapkv, "
              "cake, lava)");
-  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of each, e.g. 5%,512 (default: 20%)");
+  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of each method, e.g. 5%,512 (default: 20%)");
 }
 
 std::vector<std::string> split_methods(const std::vector<std::string>& pieces) {
@@ -64,9 +64,9 @@ Passage find_passage(std::span<const Token> tokens, const AnalysisFlags& flags, 
   const std::size_t n_wanted = flags.n_tokens ? static_cast<std::size_t>(*flags.n_tokens) + n_after : n_after + 1;
   if (n_left < n_wanted) {
     throw Error(ErrorCode::kInvalidArgument, "the text has " + count_text(static_cast<std::int64_t>(tokens.size())) +
-                                                 " tokens and " +
+                                                 " tokens, but " +
                                                  count_text(static_cast<std::int64_t>(n_wanted + offset)) +
-                                                 " are needed: give more text, or less in --tokens, --offset and -n");
+                                                 " are needed: give more text, or lower --tokens, --offset or -n");
   }
   const std::size_t n = flags.n_tokens ? static_cast<std::size_t>(*flags.n_tokens) : n_left - n_after;
   return {tokens.subspan(offset, n), tokens.subspan(offset + n)};
@@ -105,7 +105,7 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   const std::vector<Budget> budgets = parse_budgets("--budgets", flags.budgets);
   for (const EvictionOptions& method : parse_methods("--methods", split_methods(flags.methods))) {
     if (!method.evicts()) {
-      throw UsageError("--methods: 'full' keeps everything, which the others are measured against: leave it out");
+      throw UsageError("--methods: 'full' keeps everything, and the others are measured against it: leave it out");
     }
     for (const Budget& budget : budgets) options.cuts.push_back({method, budget});
   }
@@ -117,7 +117,7 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   if (n_all > static_cast<std::size_t>(model->info().n_ctx_train)) {
     throw Error(ErrorCode::kContextFull,
                 std::string("text and continuation have ") + (source.is_whole() ? "" : "at least ") +
-                    count_text(static_cast<std::int64_t>(n_all)) + " tokens and the model's context " +
+                    count_text(static_cast<std::int64_t>(n_all)) + " tokens, more than the model's context of " +
                     count_text(model->info().n_ctx_train) + ": take a part with --tokens");
   }
   const std::shared_ptr<Engine> engine = Engine::create(model, engine_options(flags.model));

@@ -129,8 +129,8 @@ std::string loss_table(const Analysis& analysis) {
          has_stages ? fixed_text(closest(cut, &LayerLosses::theta_hat), 3) : "-", heads_below_first(analysis, cut)});
   }
   return "Change of the context's last row: attention mass kept, L1 change of the layers' and heads' attention output\n"
-         "(means), and the largest part of a bound that it reaches in any layer or head; heads below: with a smaller\n"
-         "change than under the first method with that budget\n\n" +
+         "(means), and the largest part of a bound that it reaches in any layer or head; heads below: those with a\n"
+         "smaller change than under the first method with that budget\n\n" +
          table.plain(200);
 }
 
@@ -156,7 +156,7 @@ std::string oracle_table(const Analysis& analysis) {
          "these\n"
          "head budgets, the best budgets with this ranking, and both would lose; the squared error of the attention "
          "output\n"
-         "that the entries as they are stored leave, over all of it\n\n" +
+         "with the entries as they are stored, relative to its square\n\n" +
          table.plain(200);
 }
 
@@ -169,8 +169,8 @@ std::string bytes_table(const Analysis& analysis) {
     for (const double loss : analysis.by_bytes[t]) cells.push_back(std::isnan(loss) ? "-" : percent(loss));
     table.row(cells);
   }
-  return "The same by bytes: the least importance lost, in %, where entries take so much of the full cache's bytes in "
-         "f16\n(what rounding costs is not in it)\n\n" +
+  return "The same by bytes: the least importance lost, in %, if entries take this share of the full cache's bytes in "
+         "f16\n(without the cost of rounding)\n\n" +
          table.plain(200);
 }
 

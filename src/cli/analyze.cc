@@ -33,16 +33,15 @@ constexpr const char* kAnalyzeExamples =
 
 bool parse_flags(const Arguments& arguments, AnalyzeFlags& flags) {
   CommandLine line("winnow analyze", "[flags]",
-                   "Measures what methods lose on a text: the change of every layer's and head's output beside the "
-                   "bounds of the papers, the entries that later tokens turn out to need, and the next tokens' "
-                   "probabilities against the full cache. Tables go to the standard output.",
+                   "Measures what methods lose on a text: the change of each layer's and head's output next to the "
+                   "papers' bounds, the entries that later tokens turn out to need, and the next tokens' probabilities "
+                   "against the full cache. Tables go to standard output.",
                    kAnalyzeExamples);
   add_analysis_flags(line, flags.input);
   line.group("Output");
-  line.text("--json", "FILE", flags.json,
-            "write everything as JSON; - writes it to the standard output, not the tables");
-  line.text("--csv", "FILE", flags.csv, "write a row for every method, budget, layer and query head");
-  line.flag("-v,--verbose", flags.verbose, "also show the layers' tables");
+  line.text("--json", "FILE", flags.json, "write everything as JSON; - for standard output, instead of the tables");
+  line.text("--csv", "FILE", flags.csv, "write a CSV row for each method, budget, layer and query head");
+  line.flag("-v,--verbose", flags.verbose, "also print tables by layer");
   return line.parse(arguments);
 }
 
@@ -54,8 +53,9 @@ int analyze_command(const Arguments& arguments) {
   std::optional<OutputFile> json_file, csv_file;
   if (flags.json) json_file.emplace(*flags.json);
   if (flags.csv) csv_file.emplace(*flags.csv);
-  if (flags.json == "-" && flags.csv == "-")
-    throw UsageError("--json - and --csv - cannot both have the standard output");
+  if (flags.json == "-" && flags.csv == "-") {
+    throw UsageError("--json - and --csv - cannot both write to the standard output");
+  }
 
   const std::optional<Analysis> analysis = run_analysis(flags.input);
   if (!analysis) return kInterruptedExitCode;

@@ -47,39 +47,40 @@ constexpr const char* kBenchExamples =
     "  winnow bench -p 512,4096 -n 0 -o json > rows.json\n";
 
 bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
-  CommandLine line(
-      "winnow bench", "[flags]",
-      "Measures prefill (pp) and generation (tg) speed with random tokens, and the memory that goes with it. "
-      "Every combination of the lists is a row.",
-      kBenchExamples);
+  CommandLine line("winnow bench", "[flags]",
+                   "Measures the speed of prefill (pp) and generation (tg) on random tokens, and the memory that they "
+                   "take. Each combination of the listed values is a row.",
+                   kBenchExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
-  line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
+  line.integers("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)");
   line.integers("-b,--batch-size", flags.n_batch, 1,
-                "tokens that pass a layer at a time (default: 512, on a GPU 2048)");
+                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)");
   add_device_flag(line, flags.model);
   line.group("Tests");
-  line.integers("-p,--n-prompt", flags.n_prompt, 0, "tokens to prefill; 0: no such test (default: 512)");
-  line.integers("-n,--n-gen", flags.n_gen, 0, "tokens to generate; 0: no such test (default: 128)");
-  line.integers("-d,--n-depth", flags.n_depth, 0, "tokens that are there before, cut to the budget (default: 0)");
+  line.integers("-p,--n-prompt", flags.n_prompt, 0, "number of tokens to prefill; 0: skip the test (default: 512)");
+  line.integers("-n,--n-gen", flags.n_gen, 0, "number of tokens to generate; 0: skip the test (default: 128)");
+  line.integers("-d,--n-depth", flags.n_depth, 0,
+                "number of tokens in the cache before a test, cut to the budget (default: 0)");
   line.integers("--parallel", flags.n_parallel, 1,
-                "sequences that generate at once, each with its own cache (default: 1)");
-  line.integer("-r,--repetitions", flags.repetitions, 1, "times that each test is measured (default: 5)");
+                "number of sequences that generate at once, each with its own cache (default: 1)");
+  line.integer("-r,--repetitions", flags.repetitions, 1, "number of measurements of each test (default: 5)");
   line.group("KV cache");
-  line.texts("--cache-type-k", "TYPE,..", ',', flags.key_types, "how keys are stored (default: f16)");
-  line.texts("--cache-type-v", "TYPE,..", ',', flags.value_types, "how values are stored (default: f16)");
+  line.texts("--cache-type-k", "TYPE,..", ',', flags.key_types, "storage type of keys (default: f16)");
+  line.texts("--cache-type-v", "TYPE,..", ',', flags.value_types, "storage type of values (default: f16)");
   line.texts("--kv-evict", "METHOD", '\0', flags.methods,
-             "method; repeat the flag for several (default: full, with a budget auto)");
+             "eviction method; repeat the flag for several (default: full, or auto with --kv-budget)");
   line.texts("--kv-budget", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 512,20%");
-  line.integer("--prefill-chunk", flags.prefill_chunk, 0,
-               "tokens between cuts while prefilling with a method that evicts; 0: layer by layer (default: 0)");
+  line.integer(
+      "--prefill-chunk", flags.prefill_chunk, 0,
+      "tokens per chunk of the prefill, with a cut after each, for methods that evict; 0: layer by layer (default: 0)");
   line.text("--prefill-weights", "TYPE", flags.model.prefill_weights,
-            "numbers that a prompt is multiplied in: auto, as-is, int8, float, bf16, f32 (default: auto)");
-  line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
+            "number format of the prefill's matrix products: auto, as-is, int8, float, bf16, f32 (default: auto)");
+  line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit on KV memory (default: none)");
   add_repack_flag(line, flags.model);
   add_pipeline_flag(line, flags.model);
   line.group("Output");
-  line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
+  line.text("-o,--output", "FORMAT", flags.format, "output format: md, json or csv (default: md)");
   return line.parse(arguments);
 }
 

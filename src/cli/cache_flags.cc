@@ -14,29 +14,32 @@ constexpr int kDefaultChunk = 1024;
 }  // namespace
 
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type) {
-  line.text("--cache-type-k", "TYPE", key_type, "how keys are stored: " + entry_type_names() + " (default: f16)");
-  line.text("--cache-type-v", "TYPE", value_type, "how values are stored (default: f16)");
+  line.text("--cache-type-k", "TYPE", key_type, "storage type of keys: " + entry_type_names() + " (default: f16)");
+  line.text("--cache-type-v", "TYPE", value_type, "storage type of values (default: f16)");
 }
 
 void add_cache_flags(CommandLine& line, CacheFlags& flags) {
-  line.integer("-c,--ctx-size", flags.n_ctx, 0, "most tokens of prompt and answer (default: 0, the model's context)");
+  line.integer("-c,--ctx-size", flags.n_ctx, 0,
+               "context size in tokens, for prompt and answer (default: 0, the model's)");
   add_type_flags(line, flags.key_type, flags.value_type);
   line.text("--kv-evict", "METHOD", flags.evict,
-            "what to keep of the prompt's KV cache: METHOD[:option=value,...], see `winnow methods` (default: full)");
+            "eviction method for the prompt's KV cache: METHOD[:option=value,...], see `winnow methods` (default: "
+            "full, or auto with --kv-budget)");
+  line.text("--kv-budget", "AMOUNT", flags.budget,
+            "how much of the cache to keep: tokens per head (512), a share of the prompt (20%) or of its bytes in f16 "
+            "(5%bytes), bytes (64MiB), or as little as keeps the mean KL to the full cache within so many nats per "
+            "token (kl=0.02)");
+  line.integer("--kv-window", flags.window, 1, "number of last tokens that are always kept (default: the method's)");
+  line.integer("--kv-sinks", flags.sinks, 0,
+               "number of first tokens (attention sinks) that are always kept (default: the method's)");
+  line.text("--prefill", "ORDER", flags.prefill,
+            "order of the prefill: layer, the whole prompt layer by layer; chunked, the prompt in chunks with a cut "
+            "after each, for prompts of any length (default: layer)");
+  line.integer("--prefill-chunk", flags.chunk, 1, "tokens per chunk of --prefill chunked (default: 1024)");
   line.text(
-      "--kv-budget", "AMOUNT", flags.budget,
-      "how much to keep: tokens per head (512), a share of the prompt (20%), of its bytes in f16 (5%bytes), bytes "
-      "(64MiB), or as little as costs no more than a mean KL to the full cache in nats a token (kl=0.02)");
-  line.integer("--kv-window", flags.window, 1, "last tokens that are always kept (default: the method's)");
-  line.integer("--kv-sinks", flags.sinks, 0, "first tokens that are always kept (default: the method's)");
-  line.text(
-      "--prefill", "ORDER", flags.prefill,
-      "layer: the whole prompt layer by layer; chunked: the prompt in chunks, with a cut after each, for prompts of "
-      "any length (default: layer)");
-  line.integer("--prefill-chunk", flags.chunk, 1, "tokens of a chunk (default: 1024)");
-  line.text("--kv-decode", "MODE", flags.decode_cut,
-            "what becomes of new entries while generating: keep, cut:every=N (after every N tokens a cut back to the "
-            "budget) or cut:own (after every token each head back to its own size) (default: keep)");
+      "--kv-decode", "MODE", flags.decode_cut,
+      "policy for entries added while generating: keep; cut:every=N (every N tokens, cut the cache back to the "
+      "budget); cut:own (after every token, cut each head back to its size at the end of the prompt) (default: keep)");
 }
 
 namespace {
@@ -82,7 +85,7 @@ std::vector<EvictionOptions> parse_methods(const std::string& flag, const std::v
       if (!is_same_method(method, methods[i])) continue;
       throw UsageError(flag + ": " +
                        (text == texts[i]
-                            ? "'" + text + "' is there twice: name it once"
+                            ? "'" + text + "' is given twice: name it once"
                             : "'" + texts[i] + "' and '" + text + "' are the same method: name one of them"));
     }
     methods.push_back(method);
@@ -96,7 +99,7 @@ std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std
     const Budget budget = parse_budget(flag, text);
     for (const Budget& other : budgets) {
       if (budget.unit != other.unit || budget.amount != other.amount) continue;
-      throw UsageError(flag + ": the budget " + budget.text() + " is there twice: name it once");
+      throw UsageError(flag + ": the budget " + budget.text() + " is given twice: name it once");
     }
     budgets.push_back(budget);
   }
@@ -155,8 +158,7 @@ std::optional<std::string> context_warning(const ModelInfo& model, int n_ctx) {
   if (n_ctx <= model.n_ctx_train) return std::nullopt;
   return "-c " + std::to_string(n_ctx) + " is beyond the " + std::to_string(model.n_ctx_train) +
          " tokens that the model was trained on: text past those is likely nonsense. No flag stretches its RoPE; a "
-         "file "
-         "made for longer contexts brings its own scaling";
+         "model file made for longer contexts has its own scaling";
 }
 
 void warn_about_context(const ModelInfo& model, int n_ctx) {

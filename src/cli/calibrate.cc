@@ -55,33 +55,32 @@ constexpr const char* kCalibrateExamples =
 
 bool parse_flags(const Arguments& arguments, CalibrateFlags& flags) {
   CommandLine line("winnow calibrate", "-o FILE [flags]",
-                   "Learns from sample prompts how a budget is best shared among a model's heads under a scorer, and "
-                   "writes the profile that the lu-kv methods allot by. After Ctrl-C or worse the same command goes on "
-                   "with the samples that are done, which lie in FILE.partial.",
+                   "Learns from sample prompts how best to share a budget among a model's heads under a scorer, and "
+                   "writes the profile that the lu-kv methods use. Repeat the command to continue an interrupted run; "
+                   "finished samples are kept in FILE.partial.",
                    kCalibrateExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_engine_flags(line, flags.model);
   line.group("Samples");
   line.text("--scorer", "SCORER", flags.scorer,
-            "the scorer, SCORER[:option=value,...] as in --kv-evict; the defaults are those of its lu-kv preset if it "
-            "has one; with fit=values, which auto has, heads are judged by the error that refitted values leave "
-            "(default: snapkv)");
+            "scorer to learn for: SCORER[:option=value,...] as in --kv-evict, with the defaults of its lu-kv preset if "
+            "it has one; with fit=values, as in auto, heads are judged by the error that remains after refitting "
+            "values (default: snapkv)");
   line.texts("-f,--file", "FILE", '\0', flags.files,
-             "text from which contexts are taken; repeat the flag for several (default: the novel that comes with "
-             "winnow)");
+             "text to take contexts from; repeat the flag for several (default: the novel that comes with winnow)");
   line.text("--questions", "FILE", flags.questions,
-            "questions to ask, a JSON object a line: {\"question\": \"...\"} (default: some about any text)");
-  line.integer("--samples", flags.n_samples, 1, "contexts to take, each with one question (default: 16)");
-  line.integer("--tokens", flags.n_tokens, 16, "tokens of a context (default: 2000)");
-  line.integer("--decode", flags.n_decode, 1, "most tokens of an answer (default: 64)");
-  line.integer("-s,--seed", flags.seed, 0, "chooses the contexts (default: 0)");
-  line.flag("--no-chat", flags.no_chat, "without the model's chat template");
+            "questions to ask, one JSON object per line: {\"question\": \"...\"} (default: some that fit any text)");
+  line.integer("--samples", flags.n_samples, 1, "number of contexts, each with one question (default: 16)");
+  line.integer("--tokens", flags.n_tokens, 16, "number of tokens per context (default: 2000)");
+  line.integer("--decode", flags.n_decode, 1, "maximum number of tokens per answer (default: 64)");
+  line.integer("-s,--seed", flags.seed, 0, "seed for the choice of contexts (default: 0)");
+  line.flag("--no-chat", flags.no_chat, "do not apply the model's chat template");
   line.group("Output");
-  line.text("-o,--output", "FILE", flags.output, "the profile");
+  line.text("-o,--output", "FILE", flags.output, "file to write the profile to");
   if (!line.parse(arguments)) return false;
   if (flags.output.empty()) throw UsageError("the profile needs a file: name it with -o FILE");
-  if (flags.output == "-") throw UsageError("the profile needs a file of its own: name it with -o FILE");
+  if (flags.output == "-") throw UsageError("the profile cannot go to the standard output: name a file with -o FILE");
   return true;
 }
 
@@ -99,7 +98,7 @@ std::vector<std::string> read_texts(const CalibrateFlags& flags) {
     if (std::filesystem::exists(path, ignored)) return {read_running_text(path.string())};
   }
   throw Error(ErrorCode::kNotFound, std::string("the text that comes with winnow, ") + kShippedText +
-                                        ", is not there: give a text with -f FILE");
+                                        ", is missing: give a text with -f FILE");
 }
 
 // Returns the day in UTC; SOURCE_DATE_EPOCH sets it as it does for other tools.
@@ -156,7 +155,7 @@ int calibrate_command(const Arguments& arguments) {
   const int n_before = calibration.n_done(), n_samples = calibration.n_samples();
   std::fprintf(stderr, "%s, %d samples of %s tokens%s\n", method.scorer_text().c_str(), n_samples,
                count_text(flags.n_tokens).c_str(),
-               n_before > 0 ? (", " + std::to_string(n_before) + " of them done before").c_str() : "");
+               n_before > 0 ? (", " + std::to_string(n_before) + " of them done already").c_str() : "");
   Interrupt interrupt;
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
@@ -176,8 +175,8 @@ int calibrate_command(const Arguments& arguments) {
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCancelled) throw;
-    std::fprintf(stderr, "interrupted: the same command goes on after sample %d of %d\n", calibration.n_done(),
-                 n_samples);
+    std::fprintf(stderr, "interrupted after sample %d of %d: run the same command again to continue\n",
+                 calibration.n_done(), n_samples);
     return kInterruptedExitCode;
   }
   calibration.profile().save(flags.output);

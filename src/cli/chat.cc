@@ -44,19 +44,18 @@ constexpr const char* kChatExamples =
 
 constexpr const char* kChatHelp =
     "  /stats       tokens, speed and memory so far\n"
-    "  /clear       start again\n"
+    "  /clear       start over\n"
     "  /save FILE   save the conversation with its cache\n"
-    "  /load FILE   go on with a saved one\n"
+    "  /load FILE   continue a saved conversation\n"
     "  /quit        leave (or Ctrl-D, or Ctrl-C twice)\n"
-    "A line that ends in \\ goes on in the next. Ctrl-C stops an answer, and clears a\n"
-    "line that is being typed.\n";
+    "End a line with \\ to continue it on the next. Ctrl-C stops an answer, or clears\n"
+    "the line being typed.\n";
 
 bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   CommandLine line(
       "winnow chat", "[flags]",
-      "Talks with a model in the terminal, one message a line; messages can be piped in as well. /help shows "
-      "what else can be typed. Give --kv-budget in tokens: a share of a short first message is next to "
-      "nothing.",
+      "Chats with a model in the terminal, one message per line; messages can also be piped in. Type /help for the "
+      "commands. Give --kv-budget in tokens: a share of a short first message is next to nothing.",
       kChatExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
@@ -65,18 +64,18 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   add_device_flag(line, flags.model);
   line.group("Prompt");
   line.text("--system", "TEXT", flags.system, "system message");
-  line.text("-f,--file", "FILE", flags.file,
-            "a document to talk about; it is read and compressed before the first message");
+  line.text("-f,--file", "FILE", flags.file, "document to talk about, read and compressed before the first message");
   line.flag("--history", flags.history,
-            "remember typed lines from one chat to the next, in a file that nobody else may read: "
+            "keep typed lines from one chat to the next, in a file that only you can read: "
             "$XDG_STATE_HOME/winnow/chat-history");
   line.group("Generation");
-  line.integer("-n,--predict", flags.max_tokens, -1, "most tokens of an answer (default: -1, until the model ends)");
+  line.integer("-n,--predict", flags.max_tokens, -1,
+               "maximum number of tokens per answer (default: -1, until the model stops)");
   add_sampling_flags(line, flags.sampling);
   line.group("KV cache");
   add_cache_flags(line, flags.cache);
   line.group("Output");
-  line.flag("-v,--verbose", flags.verbose, "statistics after every answer");
+  line.flag("-v,--verbose", flags.verbose, "print statistics after each answer");
   return line.parse(arguments);
 }
 

@@ -252,8 +252,9 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
     for (const Alias& alias : kAliases) {
       if (argument == alias.written) argument = alias.declared;
-      if (argument.starts_with(std::string(alias.written) + "="))
+      if (argument.starts_with(std::string(alias.written) + "=")) {
         argument.replace(0, alias.written.size(), alias.declared);
+      }
     }
   }
   // CLI11 takes the arguments from the back.
@@ -274,7 +275,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   }
   for (const std::string& extra : app_.remaining()) {
     if (!extra.starts_with("-")) {
-      throw UsageError("'" + extra + "' belongs to no flag; `" + command_ + " --help` lists the flags");
+      throw UsageError("unexpected argument '" + extra + "'; `" + command_ + " --help` lists the flags");
     }
     std::vector<std::string> names;
     for (const CLI::Option* option : app_.get_options()) {

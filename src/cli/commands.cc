@@ -10,18 +10,18 @@ namespace winnow::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "Generate text after a prompt, or answer questions about a text.", run_command, true},
-    {"chat", "Talk with a model in the terminal.", chat_command, true},
-    {"serve", "Serve a model to OpenAI's clients.", serve_command, true},
-    {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command, true},
-    {"eval", "Run benchmarks with many methods and budgets.", eval_command, true},
-    {"report", "Draw the results of eval: pages, tables, plots.", report_command},
-    {"analyze", "Measure what methods lose on a text, beside the papers' bounds.", analyze_command},
-    {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},
-    {"info", "Show a model, and what its KV cache costs on this machine.", info_command},
-    {"inspect", "Show what methods keep of a text, on an HTML page.", inspect_command},
-    {"methods", "List the methods that decide what the KV cache keeps.", methods_command},
-    {"completion", "Print a script that completes commands and flags in a shell.", completion_command},
+    {"run", "Generate text from a prompt, or answer questions about a text.", run_command, true},
+    {"chat", "Chat with a model in the terminal.", chat_command, true},
+    {"serve", "Serve a model over the APIs of OpenAI, Anthropic and ollama.", serve_command, true},
+    {"bench", "Measure speed and memory, in the format of llama-bench.", bench_command, true},
+    {"eval", "Run benchmarks over lists of methods and budgets.", eval_command, true},
+    {"report", "Turn the results of eval into pages, tables and plots.", report_command},
+    {"analyze", "Measure what methods lose on a text, next to the papers' bounds.", analyze_command},
+    {"calibrate", "Learn how to share a budget among a model's heads (LU-KV).", calibrate_command},
+    {"info", "Show a model's dimensions and the memory that its KV cache needs.", info_command},
+    {"inspect", "Write an HTML page that shows what methods keep of a text.", inspect_command},
+    {"methods", "List the eviction methods and their options.", methods_command},
+    {"completion", "Print a completion script for bash or zsh.", completion_command},
 };
 
 }  // namespace
@@ -45,7 +45,7 @@ void check_environment() {
   }
   for (const std::string& name : given) {
     if (known.contains(name)) continue;
-    throw UsageError("the environment's " + name + " stands for no flag" +
+    throw UsageError("the environment variable " + name + " matches no flag" +
                      name_question(name, {known.begin(), known.end()}) + " Unset it, or see `winnow COMMAND --help`");
   }
 }

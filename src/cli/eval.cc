@@ -66,61 +66,62 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
       std::find_if(arguments.begin(), arguments.end(), [](const auto& a) { return a.starts_with("-"); });
   benchmarks.assign(arguments.begin(), first_flag);
   arguments.erase(arguments.begin(), first_flag);
-  CommandLine line(
-      "winnow eval", "BENCHMARK... --out FOLDER [flags]",
-      "Runs benchmarks with every method at every budget and writes each answer down as it comes. A run that "
-      "was stopped goes on where it was when the same command is given again. Benchmarks: " +
-          benchmark_names() +
-          "; fidelity:BENCHMARK measures how far the predictions over the full cache's answers to its questions are "
-          "from the full cache's.",
-      kEvalExamples);
+  CommandLine line("winnow eval", "BENCHMARK... --out FOLDER [flags]",
+                   "Runs benchmarks with every method at every budget and writes each answer to disk as it comes. "
+                   "Repeat the command to resume a run that was stopped. Benchmarks: " +
+                       benchmark_names() +
+                       "; fidelity:BENCHMARK measures how far predictions are from the full cache's, over the full "
+                       "cache's answers to that benchmark's questions.",
+                   kEvalExamples);
   line.group("What to compare");
-  line.texts(
-      "--methods", "LIST", '\0', flags.methods,
-      "methods, see `winnow methods`; separated by commas or semicolons, NAME=VALUE after a comma belongs to the "
-      "method before it; may be repeated (default where there are budgets: full,auto)");
+  line.texts("--methods", "LIST", '\0', flags.methods,
+             "methods, see `winnow methods`, separated by commas or semicolons; NAME=VALUE after a comma belongs to "
+             "the method before it; may be repeated (default with --budgets: full,auto)");
   line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 5%,20%,5%bytes,128,64MiB");
-  line.text(
-      "--question", "MODE", flags.question,
-      "aware: the cache is cut with the question in sight; agnostic: before it is known; both (default: agnostic)");
+  line.text("--question", "MODE", flags.question,
+            "when the cache is cut: aware, with the question in view; agnostic, before the question is known; both "
+            "(default: agnostic)");
   line.text("--chat-template", "on|off", flags.chat_template,
-            "wrap prompts in the model's chat template (default: on if it has one)");
+            "apply the model's chat template to prompts (default: on if it has one)");
   line.group("Samples");
-  line.texts("--tasks", "NAME,..", ',', flags.tasks, "only these tasks");
-  line.integer("--limit", flags.limit, 0, "most samples of a task (default: 0, all there are)");
-  line.integer("--seed", flags.seed, 0, "of what is generated (default: 0)");
-  line.integers("--lengths", flags.lengths, 1, "tokens, of what is generated");
-  line.texts("--depths", "PERCENT,..", ',', flags.depths, "where needles lie");
+  line.texts("--tasks", "NAME,..", ',', flags.tasks, "run only these tasks");
+  line.integer("--limit", flags.limit, 0, "maximum number of samples per task (default: 0, all)");
+  line.integer("--seed", flags.seed, 0, "seed for generated samples (default: 0)");
+  line.integers("--lengths", flags.lengths, 1, "lengths of generated samples in tokens");
+  line.texts("--depths", "PERCENT,..", ',', flags.depths, "depths at which needles are hidden");
   line.texts("--data", "[BENCHMARK=]PATH", '\0', flags.data,
-             "files in a benchmark's own format; repeat it for several benchmarks");
-  line.text("--haystack", "FILE", flags.haystack, "text that needles are hidden in, and that fidelity goes on with");
-  line.text("--words", "FOLDER", flags.words, "RULER's lists of words");
-  line.text("--jieba", "FOLDER", flags.jieba, "jieba's package, for the scores of Chinese tasks");
-  line.flag("--skip-bad", flags.skip_bad, "go on after a malformed line");
+             "data in the benchmark's own format; repeat the flag for several benchmarks");
+  line.text("--haystack", "FILE", flags.haystack,
+            "text to hide needles in, or to take the passages of fidelity and perplexity from");
+  line.text("--words", "FOLDER", flags.words, "folder of RULER's word lists");
+  line.text("--jieba", "FOLDER", flags.jieba, "folder of the jieba package, to score Chinese tasks by words");
+  line.flag("--skip-bad", flags.skip_bad, "skip malformed lines of data");
   line.group("Run");
-  line.text("--out", "FOLDER", flags.out, "where answers go; a folder holds one run");
-  line.text("--shard", "I/N", flags.shard, "do the Ith of N parts, into the same folder (default: 1/1)");
-  line.flag("--resume", flags.resume, "refuse to begin a new run");
-  line.flag("--retry-failed", flags.retry_failed, "run failed samples again");
+  line.text("--out", "FOLDER", flags.out, "folder for the answers; each run needs its own");
+  line.text("--shard", "I/N", flags.shard, "run part I of N, into the same folder (default: 1/1)");
+  line.flag("--resume", flags.resume, "only resume a run, never begin a new one");
+  line.flag("--retry-failed", flags.retry_failed, "rerun failed samples");
+  line.integer("--batch", flags.batch, 1,
+               "maximum number of sequences at a time; 1: each method alone, which is slow but measures its own times "
+               "(default: 32)");
   line.integer(
-      "--batch", flags.batch, 1,
-      "most sequences at a time (default: 32); 1: every method alone, which is slow, and measures its own times");
-  line.integer("--batch-tokens", flags.batch_tokens, 1,
-               "most tokens that samples which run together have, read and written, before their answers are there "
-               "(default: what is read in a minute)");
+      "--batch-tokens", flags.batch_tokens, 1,
+      "maximum number of tokens, read and written, of samples that run together (default: what is read in a minute)");
   line.text("--kv-memory", "SIZE", flags.kv_memory,
-            "KV memory of what runs together (default: --kv-limit, else half of what the machine has free)");
+            "KV memory limit for all that runs together (default: --kv-limit, else half of the free memory)");
   line.group("Model");
   add_model_flag(line, flags.model);
-  line.integer("-c,--ctx-size", flags.n_ctx, 0,
-               "most tokens of prompt and answer; the middle of longer prompts is left out (default: 0, the model's)");
+  line.integer(
+      "-c,--ctx-size", flags.n_ctx, 0,
+      "context size in tokens, for prompt and answer; longer prompts lose their middle (default: 0, the model's)");
   add_type_flags(line, flags.key_type, flags.value_type);
   flags.model.prefill_weights = "float";  // rounding activations to 8 bits would hide what a cut costs
   add_engine_flags(line, flags.model);
   add_device_flag(line, flags.model);
   if (!line.parse(std::move(arguments))) return false;
   if (benchmarks.empty()) {
-    throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; there are " + benchmark_names());
+    throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; the benchmarks are " +
+                     benchmark_names());
   }
   if (flags.out.empty()) throw UsageError("--out is missing: name the folder for the answers");
   return true;
@@ -135,7 +136,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   request.modes = value_of("--question", [&] { return eval::parse_question_modes(flags.question); });
   if (flags.chat_template) {
     if (*flags.chat_template != "on" && *flags.chat_template != "off") {
-      throw UsageError("--chat-template is on or off, not '" + *flags.chat_template + "'");
+      throw UsageError("--chat-template takes on or off, not '" + *flags.chat_template + "'");
     }
     request.use_chat_template = *flags.chat_template == "on";
   }
@@ -149,7 +150,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   for (const std::string& depth : flags.depths) {
     samples.depths.push_back(parse_number("--depths", depth));
     if (samples.depths.back() < 0 || samples.depths.back() > 100) {
-      throw UsageError("--depths takes percents from 0 to 100, not " + depth);
+      throw UsageError("--depths takes percentages from 0 to 100, not " + depth);
     }
   }
   samples.haystack = flags.haystack.value_or("");
@@ -164,7 +165,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
     const bool is_named = equals != std::string::npos && text.find('/') > equals;
     if (!request.data.emplace(is_named ? text.substr(0, equals) : "", is_named ? text.substr(equals + 1) : text)
              .second) {
-      throw UsageError("--data is there twice for the same benchmark: write --data BENCHMARK=PATH");
+      throw UsageError("--data is given twice for the same benchmark: write --data BENCHMARK=PATH");
     }
   }
   return request;
@@ -219,7 +220,7 @@ int eval_command(const Arguments& arguments) {
   const std::string table = evaluation_table(flags.out);
   if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;
   if (is_complete) return 0;
-  std::fputs("stopped; the same command goes on from here\n", stderr);
+  std::fputs("stopped: run the same command again to continue\n", stderr);
   return kInterruptedExitCode;
 }
 

@@ -59,7 +59,7 @@ std::string evaluation_table(const std::string& folder) {
   for (const eval::Section& section : summarize(results)) text += section_table(section) + "\n";
   const auto n = static_cast<std::int64_t>(results.results.size());
   if (n < results.n_expected) {
-    text += count_text(n) + " of " + count_text(results.n_expected) + " answers are there.\n";
+    text += count_text(n) + " of " + count_text(results.n_expected) + " answers are done.\n";
   }
   return text + "`winnow report " + folder + "` draws them.\n";
 }

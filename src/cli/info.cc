@@ -197,7 +197,7 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   if (model.state_bytes() > 0) facts.row({"state", bytes_text(model.state_bytes()) + " a sequence, of any length"});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
   facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
-                           bytes_text(machine.for_prompt) + " beside the weights"});
+                           bytes_text(machine.for_prompt) + " without the weights"});
 
   std::vector<TextTable::Column> columns{{"prompt tokens", Align::kRight}, {"full cache", Align::kRight}};
   for (const Budget& budget : budgets) columns.push_back({"keep " + budget.text(), Align::kRight});
@@ -300,8 +300,8 @@ int info_command(const Arguments& arguments) {
   std::optional<std::string> json_path;
   bool devices = false;
   CommandLine line("winnow info", "[flags]",
-                   "Shows a model's dimensions, what a token costs in its KV cache, and how long a prompt fits in this "
-                   "machine's memory with the full cache and with a part of it.",
+                   "Shows a model's dimensions, the KV cache memory that a token takes, and the longest prompts that "
+                   "fit in this machine's memory, with the full cache and at given budgets.",
                    kInfoExamples);
   line.group("Model");
   add_model_flag(line, model_flags);
@@ -309,9 +309,10 @@ int info_command(const Arguments& arguments) {
   add_type_flags(line, key_type, value_type);
   line.texts("--kv-budget", "AMOUNT,..", ',', budget_texts, "budgets to show (default: 20%,10%,5%)");
   line.group("Devices");
-  line.flag("--devices", devices, "lists what can compute (--device) instead of a model, and what a GPU would need");
+  line.flag("--devices", devices,
+            "list the devices that --device can name, and what a GPU would need, instead of a model");
   line.group("Output");
-  line.text("--json", "FILE", json_path, "write it as JSON; - is the standard output");
+  line.text("--json", "FILE", json_path, "write the output as JSON; - for standard output");
   if (!line.parse(arguments)) return 0;
 
   if (devices) {
@@ -322,10 +323,9 @@ int info_command(const Arguments& arguments) {
   const std::vector<Budget> budgets = parse_budgets("--kv-budget", budget_texts);
   for (const Budget& budget : budgets) {
     if (budget.unit != Budget::Unit::kLoss) continue;
-    throw UsageError(
-        "--kv-budget " + budget.text() +
-        " comes to a size only with a prompt: give tokens, a share or bytes here; what it takes at most is " +
-        budget.most().text());
+    throw UsageError("--kv-budget " + budget.text() +
+                     " has no fixed size without a prompt: give tokens, a share or bytes here; it takes at most " +
+                     budget.most().text());
   }
   const EntryType key = parse_key_type(key_type);
   const EntryType value = parse_value_type(value_type);

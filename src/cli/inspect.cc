@@ -28,17 +28,17 @@ int inspect_command(const Arguments& arguments) {
   std::string output;
   std::optional<std::string> json;
   CommandLine line("winnow inspect", "-o FILE [flags]",
-                   "Writes one HTML page, to be opened in any browser, that shows what methods keep of a text: maps of "
-                   "kept entries, the text shaded by how many heads still hold each token, budgets by layer and head, "
-                   "and what it all costs. Two methods stand side by side.",
+                   "Writes an HTML page, for any browser, that shows what methods keep of a text: maps of kept "
+                   "entries, the text shaded by how many heads still hold each token, budgets by layer and head, and "
+                   "the costs. It shows two methods side by side.",
                    kInspectExamples);
   add_analysis_flags(line, flags);
   line.group("Output");
-  line.text("-o,--output", "FILE", output, "the page; - is the standard output");
-  line.text("--json", "FILE", json, "also write the numbers, as `winnow analyze --json` does");
+  line.text("-o,--output", "FILE", output, "file to write the page to; - for standard output");
+  line.text("--json", "FILE", json, "also write the numbers as JSON, as `winnow analyze --json` does");
   if (!line.parse(arguments)) return 0;
   if (output.empty()) throw UsageError("the page needs a file: name it with -o FILE");
-  if (output == "-" && json == "-") throw UsageError("-o - and --json - cannot both have the standard output");
+  if (output == "-" && json == "-") throw UsageError("-o - and --json - cannot both write to the standard output");
 
   const OutputFile page_file(output);
   std::optional<OutputFile> json_file;

@@ -41,7 +41,9 @@ class LineEditor : public LineSource {
     output_.reset(fdopen(dup(STDERR_FILENO), "w"));
     history_.reset(history_init());
     if (output_ != nullptr) editor_.reset(el_init("winnow", stdin, output_.get(), output_.get()));
-    if (editor_ == nullptr || history_ == nullptr) throw Error(ErrorCode::kIo, "the terminal cannot be used");
+    if (editor_ == nullptr || history_ == nullptr) {
+      throw Error(ErrorCode::kIo, "cannot edit lines on this terminal: set TERM=dumb to type without editing");
+    }
     HistEvent event;
     history(history_.get(), &event, H_SETSIZE, static_cast<int>(ChatHistory::kMostLines));
     history(history_.get(), &event, H_SETUNIQUE, 1);

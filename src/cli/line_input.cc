@@ -24,8 +24,8 @@ class LineReader : public LineSource {
     while (true) {
       const std::size_t end = buffer_.find('\n');
       if (std::min(end, buffer_.size()) > most_bytes_) {
-        throw Error(ErrorCode::kInvalidArgument, "a message has more than " + bytes_text(most_bytes_) +
-                                                     ", which no context of this model holds: shorten it");
+        throw Error(ErrorCode::kInvalidArgument,
+                    "a message has more than " + bytes_text(most_bytes_) + ", too long for the context: shorten it");
       }
       if (end != std::string::npos) {
         std::string line = buffer_.substr(0, end);

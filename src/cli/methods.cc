@@ -47,7 +47,7 @@ nlohmann::ordered_json method_json(const MethodInfo& method) {
 }
 
 std::string describe_all() {
-  TextTable methods({{"method"}, {"what it keeps, and costs beside the prefill"}});
+  TextTable methods({{"method"}, {"what it keeps, and costs besides the prefill"}});
   for (const MethodInfo& method : eviction_methods()) {
     methods.row({method.name,
                  method.summary + (has_paper(method) ? "; " + method.paper : "") + "; costs " + method.options.cost()});
@@ -69,7 +69,7 @@ std::string describe(const MethodInfo& method) {
   text += "\nscores tokens by       " + parts.scorer + "\nshares among layers    " + parts.layers +
           "\nshares among heads     " + parts.heads + "\nselects                " + parts.selector + "\n\n";
   const std::vector<std::string> evidence = parts.evidence();
-  text += "costs beside the prefill\n  " + parts.cost() + "\n\nsaved or computed beside the entries\n";
+  text += "costs besides the prefill\n  " + parts.cost() + "\n\nsaved or computed besides the entries\n";
   if (evidence.empty()) text += "  nothing\n";
   for (const std::string& phrase : evidence) text += wrap_text("  " + phrase, 80, 2) + "\n";
   text += "\n";
@@ -91,14 +91,13 @@ constexpr const char* kMethodsExamples =
 int methods_command(const Arguments& arguments) {
   std::string name;
   std::optional<std::string> json_path;
-  CommandLine line(
-      "winnow methods", "[NAME] [flags]",
-      "Lists the methods that decide what the KV cache keeps, and their options; with a name, the parts of "
-      "that method and the options that it takes.",
-      kMethodsExamples);
-  line.positional("NAME", name, "a method");
+  CommandLine line("winnow methods", "[NAME] [flags]",
+                   "Lists the eviction methods, which decide what the KV cache keeps, and their options; with NAME, "
+                   "the parts and options of that method.",
+                   kMethodsExamples);
+  line.positional("NAME", name, "method to show");
   line.group("Output");
-  line.text("--json", "FILE", json_path, "write the list as JSON; - is the standard output");
+  line.text("--json", "FILE", json_path, "write the list as JSON; - for standard output");
   if (!line.parse(arguments)) return 0;
 
   const MethodInfo* method = name.empty() ? nullptr : value_of("winnow methods", [&] { return &find_method(name); });

@@ -54,51 +54,48 @@ std::string path_of(const std::string& given) {
 }  // namespace
 
 void add_model_flag(CommandLine& line, ModelFlags& flags) {
-  line.text(
-      "-m,--model", "FILE", flags.path,
-      "model, a GGUF file or the name of one that `make model` fetched (default: the environment's WINNOW_MODEL, else "
-      "the model that `make` fetches)");
+  line.text("-m,--model", "FILE", flags.path,
+            "model: a GGUF file, or the name of one fetched by `make model` (default: $WINNOW_MODEL, else the model "
+            "fetched by `make`)");
 }
 
 void add_engine_flags(CommandLine& line, ModelFlags& flags) {
-  line.integer("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
+  line.integer("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)");
   line.integer("-b,--batch-size", flags.n_batch, 1,
-               "tokens that pass a layer at a time in the prefill (default: 512, on a GPU 2048)");
+               "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)");
   line.text("--prefill-weights", "TYPE", flags.prefill_weights,
-            "numbers that a prompt is multiplied in: auto (int8; with AMX bf16 for long prompts), as-is (the file's "
-            "types), int8, float (bf16 where the processor has it, else f32), bf16, f32 "
-            "(default: " +
+            "number format of the prefill's matrix products: auto (int8; with AMX bf16 for long prompts), as-is (the "
+            "file's types), int8, float (bf16 where the processor has it, else f32), bf16, f32 (default: " +
                 flags.prefill_weights + ")");
   add_repack_flag(line, flags);
   line.text("--kv-limit", "SIZE", flags.kv_limit,
-            "hard limit of the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
-            "(default: none)");
+            "hard limit on the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
+            "(default: none; in serve 80% of the free memory)");
   add_pipeline_flag(line, flags);
 }
 
 void add_device_flag(CommandLine& line, ModelFlags& flags) {
   line.text("--device", "DEVICE", flags.device,
-            "what computes: cpu, cuda (or cuda:N, an NVIDIA GPU; `winnow info --devices` lists them), auto (a GPU if "
-            "there is one to be used, else cpu) (default: cpu)");
+            "device to compute on: cpu, cuda or cuda:N (an NVIDIA GPU; `winnow info --devices` lists them), auto (a "
+            "usable GPU if there is one, else cpu) (default: cpu)");
 }
 
 void add_repack_flag(CommandLine& line, ModelFlags& flags) {
   line.flag("--no-repack", flags.no_repack,
-            "leaves quantised weights as the file has them, in memory that processes share (default: where that is "
-            "faster their rows are interleaved, in memory of this process)");
+            "keep quantised weights in the file's layout, in memory shared between processes (default: interleave "
+            "their rows, in this process's own memory, where that is faster)");
 }
 
 void add_pipeline_flag(CommandLine& line, ModelFlags& flags) {
   line.integers("--pipeline-layers", flags.pipeline_layers, 1,
-                "with mpirun: the first layer of every rank but the first one (default: ranges of about equal bytes)");
+                "under mpirun: first layer of each rank after rank 0 (default: ranges of about equal bytes)");
 }
 
 void add_template_flags(CommandLine& line, ModelFlags& flags) {
   line.text("--chat-template", "JINJA", flags.chat_template,
-            "a chat template instead of the model file's: its text, or chatml for that of <|im_start|>");
-  line.text("--chat-template-file", "FILE", flags.chat_template_file, "a chat template from a file");
-  line.flag("--jinja", flags.jinja,
-            "has chat templates read as Jinja, as they always are; for scripts made for llama.cpp");
+            "chat template to use instead of the model's: Jinja text, or chatml for the <|im_start|> format");
+  line.text("--chat-template-file", "FILE", flags.chat_template_file, "read the chat template from a file");
+  line.flag("--jinja", flags.jinja, "accepted for llama.cpp scripts; templates are always Jinja");
 }
 
 bool has_template_flags(const ModelFlags& flags) { return flags.chat_template || flags.chat_template_file; }
@@ -111,7 +108,9 @@ ModelOptions model_options(const ModelFlags& flags) {
   options.repack = !flags.no_repack;
   if (flags.chat_template) options.chat_template = *flags.chat_template;
   if (flags.chat_template_file) options.chat_template = read_input(*flags.chat_template_file, input::kChatTemplate);
-  if (has_template_flags(flags) && options.chat_template.empty()) throw UsageError("the chat template is empty");
+  if (has_template_flags(flags) && options.chat_template.empty()) {
+    throw UsageError("the chat template is empty: give its text, or leave it out");
+  }
   return options;
 }
 
@@ -119,9 +118,10 @@ std::string model_path(const ModelFlags& flags) {
   if (flags.path) return path_of(*flags.path);
   if (const char* given = std::getenv("WINNOW_MODEL"); given != nullptr && *given != '\0') return path_of(given);
   if (std::string path = fetched_model(named_models().front()); !path.empty()) return path;
-  throw Error(ErrorCode::kNotFound,
-              "there is no model: give a GGUF file with -m FILE or in the environment's WINNOW_MODEL, or let `make` in "
-              "the repository fetch the default one");
+  throw Error(
+      ErrorCode::kNotFound,
+      "there is no model: give a GGUF file with -m FILE or the environment variable WINNOW_MODEL, or run `make` in "
+      "the repository to fetch the default one");
 }
 
 std::size_t parse_byte_size(const std::string& flag, const std::string& text) {

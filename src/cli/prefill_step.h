@@ -22,7 +22,7 @@ bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode,
 // Throws Error(kContextFull) if n_tokens more do not fit.
 void check_context(const Session& session, const Model& model, std::size_t n_tokens);
 
-// Throws Error(kContextFull) with the message that `what` ("the prompt has ") n_tokens tokens and the context n_ctx.
+// Throws Error(kContextFull): `what` ("the prompt has ") n_tokens tokens, more than the context of n_ctx.
 [[noreturn]] void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& what, std::int64_t n_tokens);
 
 // Returns a sampler that knows the session's tokens as far as its penalties look back.

@@ -43,20 +43,21 @@ int report_command(const Arguments& arguments) {
   rest.erase(rest.begin(), first_flag);
   std::string out;
   eval::ReportOptions options;
-  CommandLine line(
-      "winnow report", "FOLDER... [flags]",
-      "Merges the answers of all shards in the folders of `winnow eval` and writes report.html (one page that "
-      "needs nothing else), report.md, results.csv and every plot as an SVG file.",
-      kReportExamples);
-  line.text("--out", "FOLDER", out, "where they go (default: the folder `report` in the first one)");
-  line.integer("--answers", options.n_answers, 0, "samples of a task whose answers the page shows (default: 20)");
-  line.text("--against", "METHOD", options.against, "compare every method with this one, paired, at every budget");
+  CommandLine line("winnow report", "FOLDER... [flags]",
+                   "Merges the answers of all shards in the folders of `winnow eval` and writes report.html (one "
+                   "self-contained page), report.md, results.csv and each plot as an SVG file.",
+                   kReportExamples);
+  line.text("--out", "FOLDER", out, "folder for the report (default: `report` in the first FOLDER)");
+  line.integer("--answers", options.n_answers, 0,
+               "number of samples per task whose answers the page shows (default: 20)");
+  line.text("--against", "METHOD", options.against,
+            "compare each method with this one, paired by sample, at each budget");
   std::string by = "entries";
   line.text("--by", "UNIT", by,
-            "put methods beside each other by the entries that they keep, or by their bytes, whatever their types: "
+            "compare methods by the entries that they keep, or by the bytes that these take, whatever their types: "
             "entries, bytes (default: entries)");
   if (!line.parse(rest)) return 0;
-  if (by != "entries" && by != "bytes") throw UsageError("--by is entries or bytes, not '" + by + "'");
+  if (by != "entries" && by != "bytes") throw UsageError("--by takes entries or bytes, not '" + by + "'");
   options.by = by == "bytes" ? eval::KeptUnit::kBytes : eval::KeptUnit::kEntries;
   if (folders.empty()) throw UsageError("name the folders before the flags, e.g. `winnow report results`");
 

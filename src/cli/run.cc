@@ -56,37 +56,37 @@ constexpr const char* kRunExamples =
     "  cat notes.txt | winnow run -q \"What is due on Monday?\" --json result.json\n";
 
 bool parse_flags(const Arguments& arguments, RunFlags& flags) {
-  CommandLine line(
-      "winnow run", "[flags]",
-      "Generates text after a prompt, or answers a question about a document. The text goes to the standard "
-      "output as it appears, everything else to the standard error. Ctrl-C ends with the statistics.",
-      kRunExamples);
+  CommandLine line("winnow run", "[flags]",
+                   "Generates text from a prompt, or answers a question about a document. The text is streamed to "
+                   "standard output; everything else goes to standard error. Ctrl-C stops and prints the statistics.",
+                   kRunExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
   add_device_flag(line, flags.model);
   line.group("Prompt");
-  line.text("-p,--prompt", "TEXT", flags.prompt.text, "the prompt, or the document that -q asks about");
-  line.text("-f,--file", "FILE", flags.prompt.file, "the same from a file; - is the standard input");
+  line.text("-p,--prompt", "TEXT", flags.prompt.text, "prompt, or the document that -q asks about");
+  line.text("-f,--file", "FILE", flags.prompt.file, "read the prompt or document from a file; - for standard input");
   line.text("-q,--question", "TEXT", flags.question,
-            "a question about the document; the document is compressed before the question is seen, which then stays "
-            "whole");
+            "question about the document, which is compressed before the question is seen; the question is kept whole");
   line.flag("--question-aware", flags.question_aware, "compress document and question together");
-  line.flag("--chat", flags.chat, "use the model's chat template (default with -q, if the model has one)");
-  line.flag("--no-chat", flags.no_chat, "plain completion (default without -q)");
-  line.text("--system", "TEXT", flags.system, "system message of the chat template");
+  line.flag("--chat", flags.chat, "apply the chat template (default with -q if the model has one)");
+  line.flag("--no-chat", flags.no_chat, "do not apply the chat template (default without -q)");
+  line.text("--system", "TEXT", flags.system, "system message, for the chat template");
   line.group("Generation");
-  line.integer("-n,--predict", flags.max_tokens, -1, "most tokens to generate (default: -1, until the model ends)");
-  line.flag("--ignore-eos", flags.ignore_eos, "go on where the model would end");
+  line.integer("-n,--predict", flags.max_tokens, -1,
+               "maximum number of tokens to generate (default: -1, until the model stops)");
+  line.flag("--ignore-eos", flags.ignore_eos, "never choose an end-of-generation token");
   add_sampling_flags(line, flags.sampling);
   line.group("KV cache");
   add_cache_flags(line, flags.cache);
   line.group("Output");
-  line.text("--json", "FILE", flags.json, "write a report as JSON; - writes it to the standard output, not the text");
+  line.text("--json", "FILE", flags.json, "write a report as JSON; - for standard output, instead of the text");
   line.text("--kv-positions", "FILE", flags.positions,
-            "write which positions every head holds in the end, as JSON: [layer][KV head][position]");
-  line.flag("-v,--verbose", flags.verbose, "also show model, seed and the kept entries of every head");
+            "write the positions that each head holds at the end as JSON: [layer][KV head][position]");
+  line.flag("-v,--verbose", flags.verbose,
+            "also print the model, the seed and the number of entries kept by each head");
   return line.parse(arguments);
 }
 
@@ -190,8 +190,9 @@ int run_command(const Arguments& arguments) {
       report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
     }
     const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
-    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1)
+    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) {
       write_all(STDOUT_FILENO, "\n", "the standard output");
+    }
   }
 
   report.statistics = session.statistics();

@@ -15,7 +15,7 @@ namespace {
 double rate(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; }
 
 std::string promise_text(const LossPromise& promise) {
-  if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to tell what a cut of it costs\n";
+  if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to measure what a cut would cost\n";
   return "promise    " + promise.taken.text() + ", which may cost " + fixed_text(promise.expected, 4) +
          " nats a token (measured on the prompt's last " + std::to_string(promise.n_tokens) + ")\n";
 }
@@ -26,7 +26,7 @@ std::string code_loss_text(const CodeLoss& loss) {
                      fixed_text(loss.most_keys, 4) + "\n";
   if (loss.n_too_much > 0) {
     text += "warning    " + count_text(loss.n_too_much) + " of " + count_text(loss.n_heads) +
-            " heads lose too much by these types: take -ctk or -ctv q8_0\n";
+            " heads lose too much with these types: use -ctk or -ctv q8_0\n";
   }
   return text;
 }
@@ -77,7 +77,7 @@ std::string run_report_json(const RunReport& report) {
 }
 
 std::string raised_text(std::int64_t n) {
-  return count_text(n) + (n == 1 ? " head" : " heads") + " in 8 bits, as the method's would cost too much";
+  return count_text(n) + (n == 1 ? " head" : " heads") + " in 8 bits, since the method's types would cost too much";
 }
 
 std::string positions_json(const Session& session, const ModelInfo& model) {
@@ -102,7 +102,7 @@ std::string run_report_text(const RunReport& report) {
                    {"", Align::kLeft}});
   speed.row({"prompt", count_text(statistics.prompt_tokens), fixed_text(statistics.prefill_s, 2),
              fixed_text(rate(statistics.prompt_tokens, statistics.prefill_s), 1),
-             "of it eviction " + fixed_text(statistics.evict_s, 2) + " s"});
+             "including " + fixed_text(statistics.evict_s, 2) + " s of eviction"});
   // The last token is sampled but never fed, so the speed counts the fed tokens.
   speed.row({"generated", count_text(generated), fixed_text(statistics.decode_s, 2),
              fixed_text(rate(statistics.decoded_tokens, statistics.decode_s), 1),

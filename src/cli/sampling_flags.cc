@@ -16,7 +16,7 @@ LogitBias parse_bias(const std::string& text) {
   const std::size_t sign = text.find_first_of("+-", 1);
   if (sign == std::string::npos) {
     throw UsageError(
-        "--logit-bias takes a token's number and what is added to its logit, as 15043+1 or 15043-inf, not '" + text +
+        "--logit-bias takes a token's number and what to add to its logit, e.g. 15043+1 or 15043-inf, not '" + text +
         "'");
   }
   LogitBias bias{.token = parse_integer("--logit-bias", text.substr(0, sign), 0), .bias = 0};
@@ -30,7 +30,7 @@ LogitBias parse_bias(const std::string& text) {
 
 void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
   SamplingOptions& options = flags.options;
-  line.integer("-s,--seed", flags.seed, -1, "seed of the sampler (default: -1, a random one)");
+  line.integer("-s,--seed", flags.seed, -1, "seed for sampling (default: -1, random)");
   const auto number = [&](const char* name, float& target, const SamplingRange& range, const char* help) {
     line.number(name, target, range.lowest, range.highest, help);
   };
@@ -38,57 +38,58 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
     line.integer(name, target, static_cast<int>(range.lowest), static_cast<int>(range.highest), help);
   };
   number("--temp", options.temperature, SamplingOptions::kTemperature,
-         "temperature; 0 always takes the likeliest token (default: 0.8)");
-  integer("--top-k", options.top_k, SamplingOptions::kTopK,
-          "choose among the K likeliest tokens; 0: all (default: 40)");
+         "temperature; 0: greedy, always the most likely token (default: 0.8)");
+  integer("--top-k", options.top_k, SamplingOptions::kTopK, "keep only the N most likely tokens; 0: all (default: 40)");
   number("--top-p", options.top_p, SamplingOptions::kTopP,
-         "choose among the likeliest that sum to P; 1: all (default: 0.95)");
+         "keep the most likely tokens up to a total probability of X; 1: all (default: 0.95)");
   number("--min-p", options.min_p, SamplingOptions::kMinP,
-         "leave out tokens below P times the likeliest; 0: none (default: 0.05)");
+         "drop tokens less likely than X times the most likely one; 0: off (default: 0.05)");
   integer("--repeat-last-n", options.repeat_last_n, SamplingOptions::kRepeatLastN,
-          "last tokens that the penalties look at (default: 64)");
+          "number of last tokens that the penalties consider (default: 64)");
   number("--repeat-penalty", options.repeat_penalty, SamplingOptions::kRepeatPenalty,
-         "penalty of repeated tokens; 1: none (default: 1)");
+         "penalty for repeated tokens; 1: off (default: 1)");
   number("--presence-penalty", options.presence_penalty, SamplingOptions::kPresencePenalty,
-         "penalty of tokens that are there (default: 0)");
+         "penalty for tokens that have occurred (default: 0)");
   number("--frequency-penalty", options.frequency_penalty, SamplingOptions::kFrequencyPenalty,
-         "penalty that grows with each use (default: 0)");
+         "penalty for each time that a token has occurred (default: 0)");
   number("--typical,--typical-p", options.typical_p, SamplingOptions::kTypicalP,
-         "choose among tokens that surprise as much as is expected, which sum to P; 1: all (default: 1)");
+         "locally typical sampling: keep the tokens nearest to the expected surprise, up to a total probability of X; "
+         "1: all (default: 1)");
   number("--top-nsigma,--top-n-sigma", options.top_n_sigma, SamplingOptions::kTopNSigma,
-         "leave out tokens N standard deviations below the likeliest; -1: none (default: -1)");
+         "drop tokens whose logit is more than X standard deviations below the highest; -1: off (default: -1)");
   number("--xtc-probability", options.xtc_probability, SamplingOptions::kXtcProbability,
-         "how often all but the least likely of the likely tokens are left out (default: 0)");
+         "XTC: chance of dropping all likely tokens except the least likely of them; 0: off (default: 0)");
   number("--xtc-threshold", options.xtc_threshold, SamplingOptions::kXtcThreshold,
-         "likely, for --xtc-probability: from this probability on (default: 0.1)");
+         "XTC: probability from which a token counts as likely (default: 0.1)");
   number("--dynatemp-range", options.dynatemp_range, SamplingOptions::kDynatempRange,
-         "let the temperature follow the entropy, so far from --temp (default: 0)");
+         "dynamic temperature: vary it with the entropy, by up to X around --temp; 0: off (default: 0)");
   number("--dynatemp-exp", options.dynatemp_exponent, SamplingOptions::kDynatempExponent,
-         "how it follows: the exponent (default: 1)");
+         "dynamic temperature: exponent of the entropy (default: 1)");
   number("--dry-multiplier", options.dry_multiplier, SamplingOptions::kDryMultiplier,
-         "penalty of sequences that are repeated; 0: none (default: 0)");
+         "DRY: strength of the penalty for repeated sequences; 0: off (default: 0)");
   number("--dry-base", options.dry_base, SamplingOptions::kDryBase,
-         "it grows with each token by this factor (default: 1.75)");
+         "DRY: base of the penalty's growth with each repeated token (default: 1.75)");
   integer("--dry-allowed-length", options.dry_allowed_length, SamplingOptions::kDryAllowedLength,
-          "tokens that may be repeated freely (default: 2)");
+          "DRY: length in tokens up to which repetition is free (default: 2)");
   integer("--dry-penalty-last-n", options.dry_penalty_last_n, SamplingOptions::kDryPenaltyLastN,
-          "last tokens that it looks at; -1: the model's context (default: -1)");
+          "DRY: number of last tokens to search for repetitions; -1: the model's context (default: -1)");
   line.texts(
       "--dry-sequence-breaker", "TEXT", kNoSeparator, flags.breakers,
-      "a text that no such sequence goes across, instead of newline : \" *; may be repeated; none: no such text");
+      "DRY: text that repeated sequences do not cross, instead of newline : \" *; may be repeated; none: no such text");
   integer("--mirostat", options.mirostat, SamplingOptions::kMirostat,
-          "1 or 2: Mirostat instead of top-k, top-p, min-p and their like; 0: none (default: 0)");
+          "Mirostat version, 1 or 2, instead of top-k, top-p, min-p and the like; 0: off (default: 0)");
   number("--mirostat-ent", options.mirostat_tau, SamplingOptions::kMirostatTau,
-         "the entropy that it aims at (default: 5)");
-  number("--mirostat-lr", options.mirostat_eta, SamplingOptions::kMirostatEta, "how fast it learns (default: 0.1)");
-  line.text(
-      "--samplers", "NAMES", flags.samplers,
-      "the samplers in their order, with ; between them (default: penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
-      "min_p, xtc, temperature)");
-  line.texts("-l,--logit-bias", "TOKEN+BIAS", kNoSeparator, flags.biases,
-             "make a token likelier, as 15043+1, or less likely, as 15043-1 or 15043-inf; may be repeated");
-  line.text("--grammar", "GBNF", flags.grammar, "grammar that the text must follow, with the rule `root`");
-  line.text("--grammar-file", "FILE", flags.grammar_file, "the same from a file");
+         "Mirostat: target entropy, tau (default: 5)");
+  number("--mirostat-lr", options.mirostat_eta, SamplingOptions::kMirostatEta,
+         "Mirostat: learning rate, eta (default: 0.1)");
+  line.text("--samplers", "NAMES", flags.samplers,
+            "samplers to apply, in this order, separated by ; (default: penalties, dry, top_n_sigma, top_k, typ_p, "
+            "top_p, min_p, xtc, temperature)");
+  line.texts(
+      "-l,--logit-bias", "TOKEN+BIAS", kNoSeparator, flags.biases,
+      "add BIAS to a token's logit: 15043+1 makes it more likely, 15043-1 less, 15043-inf impossible; may be repeated");
+  line.text("--grammar", "GBNF", flags.grammar, "GBNF grammar that the text must follow, with a rule `root`");
+  line.text("--grammar-file", "FILE", flags.grammar_file, "read the grammar from a file");
 }
 
 SamplingOptions sampling_options(const SamplingFlags& flags) {

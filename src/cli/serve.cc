@@ -69,51 +69,54 @@ constexpr const char* kServeExamples =
 
 bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   CommandLine line("winnow serve", "[flags]",
-                   "Serves a model to the clients of OpenAI (/v1/chat/completions, /v1/completions), Anthropic "
-                   "(/v1/messages) and ollama (/api/chat, /api/generate), and a page at /. Flags of the KV cache and "
-                   "of sampling hold for requests that say nothing else.",
+                   "Serves a model over the APIs of OpenAI (/v1/chat/completions, /v1/completions), Anthropic "
+                   "(/v1/messages) and ollama (/api/chat, /api/generate), with a chat page at /. The KV cache and "
+                   "generation flags are defaults, for requests that set nothing else.",
                    kServeExamples);
   line.group("Server");
   line.text("--host", "ADDRESS", flags.host, "address to listen on (default: 127.0.0.1, this machine only)");
-  line.integer("--port", flags.port, 0, "port (default: 8080; 0: any free one)");
-  line.texts("--api-key", "KEY", ',', flags.api_keys, "key that requests must show; several with commas");
-  line.text("--api-key-file", "FILE", flags.api_key_file, "keys from a file, one a line");
+  line.integer("--port", flags.port, 0, "port to listen on; 0: any free one (default: 8080)");
+  line.texts("--api-key", "KEY", ',', flags.api_keys, "API key that requests must send; separate several with commas");
+  line.text("--api-key-file", "FILE", flags.api_key_file, "read API keys from a file, one per line");
   line.texts("--allow-host", "NAME", ',', flags.allowed_hosts,
-             "a name beside localhost under which programs may reach it without a key, e.g. host.docker.internal or "
-             "*.local; names with commas between (default: none)");
+             "host names besides localhost to accept when no key is set, e.g. host.docker.internal or *.local; "
+             "separate several with commas (default: none)");
   line.text("--cors-origin", "ORIGIN", flags.cors_origin,
-            "sites whose pages may ask, as https://example.org,app://*; *: all");
-  line.integer("--parallel", flags.n_parallel, 1, "most answers at a time (default: 8)");
-  line.integer("--queue", flags.n_queued, 0, "most requests that wait; more get status 503 (default: 64)");
-  line.integer("--timeout", flags.timeout_s, 1, "most seconds of a request (default: 600)");
+            "sites whose pages may send requests, e.g. https://example.org,app://*; *: all");
+  line.integer("--parallel", flags.n_parallel, 1, "maximum number of answers at a time (default: 8)");
+  line.integer("--queue", flags.n_queued, 0,
+               "maximum number of waiting requests; further ones get status 503 (default: 64)");
+  line.integer("--timeout", flags.timeout_s, 1, "time limit of a request in seconds (default: 600)");
   line.integer("--sse-ping-interval", flags.ping_s, -1,
-               "seconds without news after which a stream says that it lives; -1: never (default: 30)");
-  line.integer(
-      "--drain", flags.drain_s, 0,
-      "seconds on SIGTERM in which /health is 503 and requests are still taken, for a proxy to notice (default: 0)");
-  line.integer("--grace", flags.grace_s, 0, "seconds that running answers get then (default: 30)");
-  line.text("--max-body", "SIZE", flags.max_body, "largest body of a request (default: 16MiB)");
-  line.integer("--max-connections", flags.max_connections, 1, "most connections (default: 128)");
+               "seconds of silence after which a stream sends a keep-alive; -1: never (default: 30)");
+  line.integer("--drain", flags.drain_s, 0,
+               "seconds after SIGTERM in which /health returns 503 but requests are still accepted, for a proxy to "
+               "notice (default: 0)");
+  line.integer("--grace", flags.grace_s, 0, "seconds that running answers then have to finish (default: 30)");
+  line.text("--max-body", "SIZE", flags.max_body, "maximum size of a request body (default: 16MiB)");
+  line.integer("--max-connections", flags.max_connections, 1, "maximum number of connections (default: 128)");
   line.group("Model");
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
-  line.text("-a,--alias", "NAME", flags.alias, "the model's name for clients (default: that of the file)");
+  line.text("-a,--alias", "NAME", flags.alias, "name of the model in the API (default: that of the file)");
   add_engine_flags(line, flags.model);
   add_device_flag(line, flags.model);
   line.text("--pooling", "HOW", flags.pooling,
-            "of embeddings: mean, cls or last (default: what the model file says, else mean)");
+            "pooling of embeddings: mean, cls or last (default: the model file's, else mean)");
   line.group("KV cache");
   add_cache_flags(line, flags.cache);
   line.integer("--kv-min", flags.min_kv_tokens, 0,
-               "prompts of fewer tokens are kept whole unless they ask for something else (default: 256)");
+               "keep prompts of fewer tokens whole, unless a request names a method or budget (default: 256)");
   line.text("--kv-contexts", "SIZE", flags.context_bytes,
-            "most memory for contexts and conversations kept for later requests (default: a quarter of --kv-limit; 0B: "
-            "none)");
-  line.text("--cache-dir", "FOLDER", flags.cache_dir, "save kept contexts there, and restore them at the start");
+            "memory limit for contexts and conversations kept for later requests; 0B: keep none (default: a quarter of "
+            "--kv-limit)");
+  line.text("--cache-dir", "FOLDER", flags.cache_dir,
+            "folder to save kept contexts in, and to restore them from at the start");
   line.text("--cache-dir-limit", "SIZE", flags.cache_dir_bytes,
-            "most bytes of the files there, of all servers that share it (default: four times --kv-contexts)");
+            "size limit of --cache-dir, over all servers that share it (default: four times --kv-contexts)");
   line.group("Generation");
-  line.integer("-n,--predict", flags.max_tokens, 1, "most tokens of an answer that sets no limit (default: 1024)");
+  line.integer("-n,--predict", flags.max_tokens, 1,
+               "maximum number of tokens per answer if the request sets none (default: 1024)");
   add_sampling_flags(line, flags.sampling);
   return line.parse(arguments);
 }
@@ -127,10 +130,10 @@ std::vector<std::string> all_keys(const ServeFlags& flags) {
       while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
       if (!key.empty()) keys.push_back(key);
     }
-    if (keys.empty()) throw Error(ErrorCode::kInvalidArgument, *flags.api_key_file + " has no key");
+    if (keys.empty()) throw Error(ErrorCode::kInvalidArgument, *flags.api_key_file + " has no key: write one a line");
   }
   for (const std::string& key : keys) {
-    if (key.empty()) throw UsageError("--api-key takes a key that is not empty");
+    if (key.empty()) throw UsageError("a key of --api-key is empty: give some text");
   }
   return keys;
 }
@@ -318,7 +321,8 @@ std::shared_ptr<std::atomic<bool>> watch_the_end(const sigset_t& signals, int se
   std::thread([seconds, have_ended] {
     std::this_thread::sleep_for(std::chrono::seconds(seconds) + kLastResort);
     if (*have_ended) return;  // contexts are being saved
-    print_log({{"event", "warning"}, {"message", "requests do not end: the server ends without them"}});
+    print_log(
+        {{"event", "warning"}, {"message", "some requests have not ended in time: the server ends without them"}});
     _exit(1);
   }).detach();
   return have_ended;
@@ -330,6 +334,10 @@ int serve_command(const Arguments& arguments) {
   ServeFlags flags;
   if (!parse_flags(arguments, flags)) return 0;
   if (flags.port > 65535) throw UsageError("--port takes a number up to 65535, not " + std::to_string(flags.port));
+  if (flags.n_parallel > BatchOptions::kMaxParallel) {
+    throw UsageError("--parallel takes a number up to " + std::to_string(BatchOptions::kMaxParallel) + ", not " +
+                     std::to_string(flags.n_parallel));
+  }
   if (flags.cache_dir_bytes && flags.cache_dir.empty()) throw UsageError("--cache-dir-limit needs --cache-dir");
   const std::string path = model_path(flags.model);
   if (!speaks()) {

@@ -52,9 +52,9 @@ Name parse_name(std::string_view name) {
   if (const std::optional<int> mib = number_behind("host:"); mib && open_host_device != nullptr) {
     return {Name::Kind::kHost, *mib};
   }
-  throw Error(ErrorCode::kInvalidArgument, "a device is cpu, auto, cuda or cuda:N with its number, not '" +
-                                               std::string(name.substr(0, 32)) +
-                                               "' (`winnow info --devices` lists what there is)");
+  throw Error(ErrorCode::kInvalidArgument, "there is no device '" + std::string(name.substr(0, 32)) +
+                                               "': give cpu, auto, cuda or cuda:N with its number "
+                                               "(`winnow info --devices` lists what there is)");
 }
 
 // Returns the folder of the program and that of the file that contains this code, which is another one in Python.
@@ -79,7 +79,7 @@ std::optional<fs::path> find_plugin() {
   if (const char* named = std::getenv(kVariable); named != nullptr && *named != '\0') {
     if (fs::exists(named, ignored)) return fs::absolute(named, ignored);
     throw Error(ErrorCode::kNotFound, std::string(kVariable) + " names " + named +
-                                          ", which does not exist: correct it, or unset it to use the one beside "
+                                          ", which does not exist: correct it, or unset it to use the one next to "
                                           "the program");
   }
   for (const fs::path& folder : folders()) {
@@ -91,8 +91,10 @@ std::optional<fs::path> find_plugin() {
 }
 
 std::string no_plugin() {
-  return std::string("this winnow has no plugin for CUDA: `make cuda` in its repository builds ") + kLibrary +
-         " where CUDA's compiler nvcc is; it belongs beside the program, or " + kVariable + " names it";
+  return std::string("this winnow has no plugin for CUDA: build ") + kLibrary +
+         " with `make cuda` in its repository, where CUDA's compiler nvcc is installed, and put it next to the "
+         "program or name it in " +
+         kVariable;
 }
 
 // Returns an error with dlopen's message and, for known causes, the remedy.
@@ -104,11 +106,11 @@ Error load_failure(const fs::path& path, const std::string& words) {
   }
   if (lacks("libcudart.so") || lacks("libcublas")) {
     return {ErrorCode::kUnsupported,
-            "CUDA's libraries are not where the loader looks (" + words +
+            "the loader does not find CUDA's libraries (" + words +
                 "): install the CUDA runtime and cuBLAS of that version, or name their folder in LD_LIBRARY_PATH"};
   }
   return {ErrorCode::kUnsupported,
-          path.string() + " cannot be loaded as winnow's plugin for CUDA (" + words + "): `make cuda` builds it anew"};
+          path.string() + " cannot be loaded as winnow's plugin for CUDA (" + words + "): `make cuda` builds it again"};
 }
 
 // Returns the plugin of a file, loaded at most once. Throws Error(kNotFound) if there is no driver, Error(kUnsupported)
@@ -136,7 +138,7 @@ const Plugin& load(const fs::path& path) {
   const auto require = [&](const char* what, const char* theirs, const char* ours) {
     if (theirs != nullptr && std::strcmp(theirs, ours) == 0) return;
     const std::string message = path.string() + " was built for " + what + " " +
-                                (theirs == nullptr ? "of no version" : theirs) + ", and this program has " + ours +
+                                (theirs == nullptr ? "of no version" : theirs) + ", but this program has " + ours +
                                 ": build both from the same sources (`make cuda`)";
     dlclose(handle);
     throw fail(message);

@@ -179,7 +179,7 @@ class HostDevice final : public Device {
 
   void require_not_recording(const char* what) const {
     if (recording_ == nullptr) return;
-    throw Error(ErrorCode::kInternal, std::string("there was ") + what + " within a recording");
+    throw Error(ErrorCode::kInternal, std::string(what) + " was requested within a recording");
   }
 
   DeviceInfo info_;

@@ -106,8 +106,8 @@ CheckedFileReader::CheckedFileReader(const std::string& path) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is not a session file of winnow");
   }
   if (header.version < kOldestSessionFileVersion || header.version > kSessionFileVersion) {
-    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has the format version " +
-                                         std::to_string(header.version) + ", this winnow reads " +
+    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has format version " +
+                                         std::to_string(header.version) + ", but this winnow reads " +
                                          std::to_string(kOldestSessionFileVersion) + " to " +
                                          std::to_string(kSessionFileVersion) + ": prefill the prompt again");
   }

@@ -32,8 +32,8 @@ EngineOptions checked(EngineOptions options, const device::Device* device) {
   }
   if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
     throw Error(ErrorCode::kUnsupported,
-                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from it: prefill with weights "
-                "auto, as-is, int8 or f32");
+                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from doing so: prefill with "
+                "weights auto, as-is, int8 or f32");
   }
   if (options.prefill_weights == PrefillWeights::kInt8 && !kernels::has_quantised_products()) {
     throw Error(
@@ -65,7 +65,7 @@ std::shared_ptr<device::Device> open_device(const Model::Impl& model, const Engi
   std::shared_ptr<device::Device> device = device::open_device(options.device);
   if (device == nullptr) return nullptr;
   if (options.pipeline != nullptr) {
-    throw Error(ErrorCode::kUnsupported, "ranks that share a model compute with their processors: take the device cpu");
+    throw Error(ErrorCode::kUnsupported, "ranks that share a model compute on the CPU only: use the device cpu");
   }
   check_device_model(model);
   return device;

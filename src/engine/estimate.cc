@@ -193,7 +193,9 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
 
 MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_prompt, std::int32_t n_decode) const {
   if (n_prompt < 1 || n_decode < 0) {
-    throw Error(ErrorCode::kInvalidArgument, "an estimate needs at least one prompt token and none or more to decode");
+    throw Error(ErrorCode::kInvalidArgument,
+                "an estimate is for 1 or more prompt tokens and 0 or more to decode, not " + std::to_string(n_prompt) +
+                    " and " + std::to_string(n_decode));
   }
   const SessionOptions options = checked_session_options(wanted, impl_->model->impl());
   MemoryEstimate most{};

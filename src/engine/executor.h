@@ -136,7 +136,7 @@ class Executor {
   // Waits for and returns the logits of the oldest step whose run_step returned nothing. Throws Error(kInternal) where
   // run_step always returns them.
   virtual std::vector<float> await_logits(int /*n_sequences*/) {
-    throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
+    throw Error(ErrorCode::kInternal, "logits are expected from layers that do not end the model");
   }
   // Frees what is kept for the next step.
   virtual void release_step() = 0;

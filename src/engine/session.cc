@@ -72,7 +72,7 @@ void Session::Impl::check_tokens(std::span<const Token> more) const {
                                  ? "the prompt has " + std::to_string(more.size()) + " tokens"
                                  : "the sequence would have " + std::to_string(tokens.size() + more.size()) + " tokens";
     throw Error(ErrorCode::kContextFull,
-                what + " and the context " + std::to_string(options.n_ctx) + ": raise -c or shorten it");
+                what + ", more than the context of " + std::to_string(options.n_ctx) + ": raise -c or shorten it");
   }
 }
 
@@ -181,9 +181,10 @@ void Session::truncate(std::int32_t n_tokens) {
   impl_->check_idle();
   if (n_tokens == impl_->n_tokens()) return;
   if (n_tokens <= 0 || truncatable(n_tokens) != n_tokens) {
-    throw Error(ErrorCode::kInvalidArgument, "a sequence of " + std::to_string(impl_->n_tokens()) +
-                                                 " tokens cannot go back to " + std::to_string(n_tokens) +
-                                                 ": truncatable() says how far this session can; fork it before");
+    throw Error(ErrorCode::kInvalidArgument,
+                "a sequence of " + std::to_string(impl_->n_tokens()) + " tokens cannot go back to " +
+                    std::to_string(n_tokens) +
+                    ": truncatable() says how far it can; to go back further, fork the session beforehand");
   }
   impl_->engine_impl().calls->truncate(*impl_, n_tokens);
 }

@@ -67,7 +67,7 @@ SessionOptions checked_options(const SessionOptions& options, const Model::Impl&
     return checked_session_options(options, model);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
-    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has options that no session of this model has (" +
+    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has options that do not suit this model (" +
                                          error.what() + "): prefill the prompt again");
   }
 }
@@ -177,8 +177,8 @@ struct OpenedFile {
   OpenedFile(const Model::Impl& model, const std::string& path)
       : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
     if (reader.get<std::uint64_t>() != model.info.fingerprint) {
-      throw Error(ErrorCode::kBadFile,
-                  "the session file '" + path + "' was saved with another model than '" + model.file.path() + "'");
+      throw Error(ErrorCode::kBadFile, "the session file '" + path + "' was saved with a different model from '" +
+                                           model.file.path() + "': load it with its own model");
     }
     const std::vector<char> bytes = reader.get_array<char>(kMostCommonBytes);
     common.assign(bytes.begin(), bytes.end());

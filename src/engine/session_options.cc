@@ -85,8 +85,9 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
     shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   }
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.kind == LayerKind::kSharedAttention)
+    if (layer.kind == LayerKind::kSharedAttention) {
       shape.layers[static_cast<std::size_t>(layer.kv_layer)].is_shared = true;
+    }
     shape.layers.push_back({.n_kv_head = layer.owns_entries() ? layer.n_kv_head : 0,
                             .key_dim = layer.key_dim,
                             .value_dim = layer.value_dim,
@@ -108,7 +109,7 @@ void SessionOptions::choose_types() {
     if (own != EntryType::kF16 && own != type) {
       throw Error(ErrorCode::kInvalidArgument,
                   "the method '" + eviction.text() + "' stores what stays as " + std::string(entry_type_name(type)) +
-                      ", and the cache's type is to be " + std::string(entry_type_name(own)) +
+                      ", but the cache's type is set to " + std::string(entry_type_name(own)) +
                       ": leave the type out, or add bits=own to the method");
     }
     own = type;
@@ -156,7 +157,7 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
     const std::int64_t value = wanted.integer(name);
     if (value <= std::max<std::int64_t>(options.n_ctx, preset.integer(name))) continue;
     throw Error(ErrorCode::kInvalidArgument, std::string("the option '") + name + "' is " + std::to_string(value) +
-                                                 " and the context has " + std::to_string(options.n_ctx) +
+                                                 ", but the context has " + std::to_string(options.n_ctx) +
                                                  " tokens: give fewer");
   }
   double row_bytes = 0;
@@ -166,11 +167,11 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
   const int n_rows = evidence_needs(options).window_rows;
   if (n_rows * row_bytes <= kMostRowBytes) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "the queries of the last " + std::to_string(n_rows) + " rows, which " +
-                  (n_rows > wanted.window ? "cuts while decoding save, are " : "the window saves, are ") +
-                  std::to_string(std::llround(n_rows * row_bytes / 0x1p20)) + " MiB, and " +
-                  std::to_string(std::llround(kMostRowBytes / 0x1p20)) + " MiB are the most: give at most " +
-                  std::to_string(static_cast<int>(kMostRowBytes / row_bytes)));
+              (n_rows > wanted.window ? "cuts while decoding save" : "the window saves") +
+                  std::string(" the queries of the last ") + std::to_string(n_rows) + " rows, which take " +
+                  std::to_string(std::llround(n_rows * row_bytes / 0x1p20)) + " MiB, more than the " +
+                  std::to_string(std::llround(kMostRowBytes / 0x1p20)) + " MiB allowed: give at most " +
+                  std::to_string(static_cast<int>(kMostRowBytes / row_bytes)) + " rows");
 }
 
 // Throws Error(kUnsupported) where a loss cannot be measured: a loss budget reads the last tokens of a prompt again
@@ -180,11 +181,11 @@ void check_loss(const SessionOptions& options, const ModelSpec& spec) {
   // Other methods would choose by what they are measured on: auto-fast held two promises of four, snapkv one
   // (docs/results.md).
   if (!Cut::needs(options.eviction).repeats_prompt()) {
-    throw Error(ErrorCode::kUnsupported,
-                "the budget " + budget + " is measured on the prompt's last tokens, and the method '" +
-                    options.eviction.text() +
-                    "' does not choose by a second pass over the prompt, so what these tokens look at may be what it "
-                    "chooses by: take auto or kvzip, or give a size");
+    throw Error(ErrorCode::kUnsupported, "the budget " + budget +
+                                             " is measured on the prompt's last tokens, but the method '" +
+                                             options.eviction.text() +
+                                             "' may choose what it keeps by these very tokens, since it makes no "
+                                             "second pass over the prompt: use auto or kvzip, or give a size");
   }
   if (options.prefill_chunk > 0) {
     throw Error(ErrorCode::kUnsupported, "the budget " + budget +

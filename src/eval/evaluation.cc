@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/numbers.h"
 #include "eval/report/results.h"
 #include "eval/report/summary.h"
 #include "eval/report/tables.h"
@@ -42,15 +43,21 @@ eval::EvaluationRequest request_of(const EvaluationOptions& options, const Engin
 
 void check(const EvaluationOptions& options) {
   const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
-  if (options.benchmarks.empty()) refuse("there is no benchmark to run: name one, e.g. fidelity");
-  if (options.limit < 0) refuse("a limit of samples is 0 (all there are) or more");
-  if (options.batch && *options.batch < 1) refuse("a batch has one sequence at least");
-  if (options.batch_tokens && *options.batch_tokens < 1) refuse("a batch has one token at least");
+  if (options.benchmarks.empty()) refuse("no benchmark is given: name one, e.g. fidelity");
+  if (options.limit < 0) refuse("the limit of samples is " + std::to_string(options.limit) + ": give 0 (all) or more");
+  if (options.batch && *options.batch < 1) {
+    refuse("the batch is " + std::to_string(*options.batch) + " sequences: give 1 or more");
+  }
+  if (options.batch_tokens && *options.batch_tokens < 1) {
+    refuse("the batch is " + std::to_string(*options.batch_tokens) + " tokens: give 1 or more");
+  }
   for (const std::int32_t length : options.lengths) {
-    if (length < 1) refuse("lengths are of one token at least, not " + std::to_string(length));
+    if (length < 1) refuse("a length is " + std::to_string(length) + " tokens: give 1 or more");
   }
   for (const double depth : options.depths) {
-    if (!(depth >= 0 && depth <= 100)) refuse("depths are percents from 0 to 100, not " + std::to_string(depth));
+    if (!(depth >= 0 && depth <= 100)) {
+      refuse("a depth is " + format_number(depth) + ": give a percentage from 0 to 100");
+    }
   }
 }
 

@@ -67,7 +67,7 @@ void read_jsonl(const fs::path& path, const SampleOptions& options, const std::f
       why = "it is not JSON";
     }
     const std::string message = "'" + path.string() + "', line " + std::to_string(number) + ": " + why;
-    if (!options.skip_bad) throw Error(ErrorCode::kBadFile, message + "; --skip-bad goes on without such lines");
+    if (!options.skip_bad) throw Error(ErrorCode::kBadFile, message + "; --skip-bad skips such lines");
     if (options.on_skipped) options.on_skipped(message);
   }
 }
@@ -86,7 +86,7 @@ std::vector<TaskFile> task_files(const SampleOptions& options, const Benchmark& 
     for (const std::string& task : tasks) {
       if (tasks.size() == 1 || data.stem() == task + std::string(source.suffix)) return {{task, data}};
     }
-    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' has no task's name: name its task with --tasks");
+    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' is not named after a task: name its task with --tasks");
   }
   if (!fs::is_directory(data)) throw Error(ErrorCode::kNotFound, "there is no '" + data.string() + "': check --data");
   std::vector<TaskFile> files;
@@ -99,7 +99,7 @@ std::vector<TaskFile> task_files(const SampleOptions& options, const Benchmark& 
     }
     const std::string message = "there is no " + file + from + " in '" + data.string() + "'";
     if (!options.tasks.empty()) throw Error(ErrorCode::kNotFound, message);
-    if (options.on_skipped) options.on_skipped(message + ": left out");
+    if (options.on_skipped) options.on_skipped(message);
   }
   if (files.empty()) {
     throw Error(ErrorCode::kNotFound, "'" + data.string() + "' holds no file of " + name + ", such as " +

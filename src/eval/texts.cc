@@ -63,8 +63,9 @@ std::vector<Book> books(const SampleOptions& options) {
     }
     std::sort(files.begin(), files.end());
     for (const fs::path& file : files) found.push_back({file.stem(), read_text_file(file)});
-    if (found.empty())
+    if (found.empty()) {
       throw Error(ErrorCode::kNotFound, "'" + path.string() + "' holds no *.txt: name a folder of texts");
+    }
   } else {
     found.push_back({path.stem(), text_of_file(path, options)});
   }
@@ -168,7 +169,7 @@ void use_tokenizer(SampleOptions& options, std::shared_ptr<const Model> model) {
     }
     if (n_bytes != text.size()) {
       throw Error(ErrorCode::kUnsupported,
-                  "this model's tokenizer does not give a text back as it was, so texts cannot be cut by tokens");
+                  "this model's tokenizer does not give texts back unchanged, so they cannot be cut by tokens");
     }
     return parts;
   };

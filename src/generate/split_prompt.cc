@@ -29,7 +29,7 @@ std::string unused_word(const std::vector<ChatMessage>& messages) {
 SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place,
                        const ChatOptions& options, ChatPrompt& prompt) {
   if (place.message >= messages.size() || place.offset > messages[place.message].content.size()) {
-    throw Error(ErrorCode::kInvalidArgument, "the chat has no such place to split it at");
+    throw Error(ErrorCode::kInvalidArgument, "the place to split the chat at is outside of its messages");
   }
   const std::string word = unused_word(messages);
   std::string& content = messages[place.message].content;

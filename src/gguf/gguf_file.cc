@@ -33,8 +33,8 @@ SplitName checked_name(const GgufPart& part, const GgufPart::Split& split) {
   const std::string meant = part_text(split.no + 1, split.count);
   if (!name) {
     throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is " + meant +
-                                         " of a model, and not named as the parts are found by: give all of them their "
-                                         "names back, NAME" +
+                                         " of a model, but its name does not say so, and parts are found by name: "
+                                         "rename all of them, this one to NAME" +
                                          SplitName{.stem = "", .count = split.count}.path_of(split.no + 1));
   }
   if (name->number != split.no + 1 || name->count != split.count) {
@@ -57,8 +57,8 @@ void require_parts(const SplitName& name) {
   }
   if (n_missing == 0) return;
   if (n_missing > kNamed) missing += " and " + std::to_string(n_missing - kNamed) + " more";
-  throw Error(ErrorCode::kNotFound, "of the " + std::to_string(name.count) + " parts of the model '" + name.stem +
-                                        "' " + (n_missing == 1 ? "one is" : std::to_string(n_missing) + " are") +
+  throw Error(ErrorCode::kNotFound, std::to_string(n_missing) + " of the " + std::to_string(name.count) +
+                                        " parts of the model '" + name.stem + "' " + (n_missing == 1 ? "is" : "are") +
                                         " missing: " + missing + "; put all parts into one folder");
 }
 
@@ -68,17 +68,17 @@ void check_part(const GgufPart& part, int no, const GgufPart& first, const std::
                 const GgufPart::Split& of_model) {
   const std::optional<GgufPart::Split> split = part.split();
   if (!split) {
-    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is a model of its own, not " +
-                                         part_text(no + 1, of_model.count) + " as it is named; download it again");
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is a whole model, not " +
+                                         part_text(no + 1, of_model.count) + " as its name says; download it again");
   }
   checked_name(part, *split);
   const auto refuse = [&](const std::string& other, const std::string& difference) {
-    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is a part of another model than '" + other +
-                                         "': " + difference + "; download all parts of one of the two");
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' and '" + other + "' are parts of different models: " +
+                                         difference + "; download all parts of one of the two");
   };
   if (split->n_tensors != of_model.n_tensors) {
-    refuse(given, "its model has " + std::to_string(split->n_tensors) + " tensors, that of the other " +
-                      std::to_string(of_model.n_tensors));
+    refuse(given, "the first says that its model has " + std::to_string(split->n_tensors) +
+                      " tensors, the second says " + std::to_string(of_model.n_tensors));
   }
   for (const char* key : {"general.architecture", "general.name"}) {
     const auto value = [&](const GgufPart& of) -> std::string {
@@ -86,7 +86,8 @@ void check_part(const GgufPart& part, int no, const GgufPart& first, const std::
       return id < 0 || gguf_get_kv_type(of.header(), id) != GGUF_TYPE_STRING ? "" : gguf_get_val_str(of.header(), id);
     };
     if (!value(part).empty() && value(part) != value(first)) {
-      refuse(first.path(), std::string(key) + " is '" + value(part) + "', that of the other '" + value(first) + "'");
+      refuse(first.path(),
+             std::string(key) + " is '" + value(part) + "' in the first and '" + value(first) + "' in the second");
     }
   }
 }
@@ -110,8 +111,8 @@ void change_metadata(gguf_context* header, std::span<const MetadataChange> chang
     const std::string key = given.starts_with('.') ? architecture + given : given;
     if (!can_change(key, architecture, value)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "the model's metadata '" + key + "' cannot be changed so: what can are keys of '" + architecture +
-                      ".', and of 'tokenizer.ggml.' truth values named add_... and numbers named ..._token_id");
+                  "the model's metadata '" + key + "' cannot be changed this way: change keys of '" + architecture +
+                      ".', or of 'tokenizer.ggml.' truth values named add_... and numbers named ..._token_id");
     }
     hash.add(key);
     std::visit(
@@ -180,18 +181,18 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap, std::span<const Metad
     for (ggml_tensor* tensor : part->tensors()) {
       const auto [place, is_new] = impl_->by_name.try_emplace(ggml_get_name(tensor), Impl::Place{tensor, part.get()});
       if (!is_new) {
-        throw Error(ErrorCode::kBadFile, "'" + part->path() + "' has the tensor '" + ggml_get_name(tensor) +
-                                             "' that '" + place->second.part->path() +
-                                             "' has, too: parts of two models; download all parts of one of them");
+        throw Error(ErrorCode::kBadFile, "'" + part->path() + "' and '" + place->second.part->path() +
+                                             "' both have the tensor '" + ggml_get_name(tensor) +
+                                             "': they are parts of two models; download all parts of one of them");
       }
       impl_->tensors.push_back(tensor);
     }
   }
   if (const auto split = impl_->parts.front()->split(); split && split->n_tensors != n_tensors()) {
     throw Error(ErrorCode::kBadFile, "the parts of '" + path_ + "' have " + std::to_string(n_tensors()) +
-                                         " tensors together, their headers speak of " +
+                                         " tensors together, but their headers say " +
                                          std::to_string(split->n_tensors) +
-                                         ": not parts of one model; download all of them again");
+                                         ": they are not parts of one model; download all of them again");
   }
 
   Fnv1a hash;
@@ -268,7 +269,7 @@ std::optional<std::int64_t> GgufFile::find_integer(const std::string& key) const
   if (type != GGUF_TYPE_ARRAY && type != GGUF_TYPE_STRING && type != GGUF_TYPE_BOOL) {
     if (const auto value = integer_at(type, gguf_get_val_data(gguf, id), 0)) return value;
   }
-  throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not one integer");
+  throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not an integer");
 }
 
 std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::string& key) const {

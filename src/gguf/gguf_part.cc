@@ -45,7 +45,7 @@ class OpenFile {
   void read(std::byte* to, std::size_t n_bytes) const {
     for (std::size_t done = 0; done < n_bytes;) {
       const ssize_t n = ::read(descriptor_, to + done, std::min<std::size_t>(n_bytes - done, std::size_t{1} << 30));
-      if (n == 0) throw Error(ErrorCode::kIo, "cannot read '" + path_ + "': it became shorter meanwhile");
+      if (n == 0) throw Error(ErrorCode::kIo, "cannot read '" + path_ + "': the file shrank while it was read");
       if (n < 0) throw Error(ErrorCode::kIo, "cannot read '" + path_ + "': " + std::strerror(errno));
       done += static_cast<std::size_t>(n);
     }
@@ -153,11 +153,11 @@ std::optional<GgufPart::Split> GgufPart::split() const {
     const std::int64_t id = gguf_find_key(header(), key);
     if (id < 0) {
       throw Error(ErrorCode::kBadFile,
-                  "'" + path_ + "' is a part of a model without the metadata key '" + key + "'; download it again");
+                  "'" + path_ + "' is a part of a model, but lacks the metadata key '" + key + "'; download it again");
     }
     if (gguf_get_kv_type(header(), id) != type) {
-      throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is no " + gguf_type_name(type) +
-                                           ", as parts of models have it");
+      throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not of type " +
+                                           gguf_type_name(type) + ", as in all parts of models; download it again");
     }
     return gguf_get_val_data(header(), id);
   };

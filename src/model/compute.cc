@@ -122,9 +122,9 @@ void require_threads(int n_threads) {
   } catch (const std::exception&) {
     const std::size_t n = threads.size() + 1;
     end();
-    throw Error(ErrorCode::kOutOfMemory, "the operating system starts only " + std::to_string(n) + " of " +
+    throw Error(ErrorCode::kOutOfMemory, "the operating system started only " + std::to_string(n) + " of " +
                                              std::to_string(n_threads) +
-                                             " threads: take fewer (-t), or raise the limits of address space and of "
+                                             " threads: use fewer (-t), or raise the limits of address space and of "
                                              "processes (ulimit -v, ulimit -u)");
   }
   end();

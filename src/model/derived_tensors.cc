@@ -17,7 +17,7 @@ Views::Views(int n_layer) {
   const std::size_t n = kPerLayer * static_cast<std::size_t>(n_layer);
   context_.reset(ggml_init({.mem_size = n * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}),
                  ggml_free);
-  if (!context_) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the table of tensors");
+  if (!context_) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the table of tensors");
 }
 
 ggml_tensor* Views::slice(ggml_tensor* whole, std::int64_t first, std::int64_t n) {
@@ -35,9 +35,9 @@ ggml_tensor* Views::columns(ggml_tensor* whole, std::int64_t first, std::int64_t
   const std::int64_t block = ggml_blck_size(whole->type);
   if (first % block != 0 || n % block != 0) {
     throw Error(ErrorCode::kUnsupported, "tensor '" + std::string(ggml_get_name(whole)) + "' has parts of " +
-                                             std::to_string(n) + " numbers for each layer, which blocks of " +
-                                             std::to_string(block) + " (" + ggml_type_name(whole->type) +
-                                             ") do not divide: not supported");
+                                             std::to_string(n) + " numbers for each layer, not a multiple of the " +
+                                             std::to_string(block) + " in a block of " + ggml_type_name(whole->type) +
+                                             ": not supported");
   }
   ggml_tensor* part = ggml_new_tensor_2d(context_.get(), whole->type, n, whole->ne[1]);
   part->data = static_cast<std::byte*>(whole->data) + ggml_row_size(whole->type, first);
@@ -61,7 +61,7 @@ ggml_tensor* Copies::transposed(const ggml_tensor* heads) {
   const std::size_t bytes = ggml_row_size(type, n_in) * static_cast<std::size_t>(n * n_head);
   const std::shared_ptr<ggml_context> context(
       ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}), ggml_free);
-  if (!context) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the weights of latent attention");
+  if (!context) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the weights of latent attention");
   ggml_tensor* out = ggml_new_tensor_2d(context.get(), type, n_in, n * n_head);
   out->buffer = heads->buffer;
   std::vector<float> of_head(static_cast<std::size_t>(n * n_in)), row(static_cast<std::size_t>(n_in));

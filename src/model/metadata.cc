@@ -56,8 +56,8 @@ std::vector<int> Metadata::of_layers(const std::string& key, int n_layer, int mi
   }
   const auto n = static_cast<std::size_t>(n_layer);
   if (found->size() != 1 && found->size() != n) {
-    refuse(ErrorCode::kBadFile, prefix_ + key + " has " + std::to_string(found->size()) + " numbers, the model " +
-                                    std::to_string(n_layer) + " layers");
+    refuse(ErrorCode::kBadFile, prefix_ + key + " has " + std::to_string(found->size()) +
+                                    " numbers, but the model has " + std::to_string(n_layer) + " layers");
   }
   std::vector<int> values;
   for (std::size_t l = 0; l < n; ++l) {

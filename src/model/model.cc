@@ -82,8 +82,8 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
       interleaves_(options.use_mmap && options.repack),
       is_seen_(static_cast<std::size_t>(spec.n_layer()) + 1) {
   if (tokenizer.n_vocab() > spec.n_vocab) {
-    throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer knows " + std::to_string(tokenizer.n_vocab()) +
-                                         " tokens, the embeddings only " + std::to_string(spec.n_vocab));
+    throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer has " + std::to_string(tokenizer.n_vocab()) +
+                                         " tokens, but the embeddings only " + std::to_string(spec.n_vocab));
   }
 }
 

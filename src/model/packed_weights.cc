@@ -85,10 +85,10 @@ void require_room_for_code() {
   if (has_room) munmap(memory, kBytes);
   if (may_execute) return;
   throw Error(has_room ? ErrorCode::kUnsupported : ErrorCode::kOutOfMemory,
-              std::string("the operating system refuses memory for generated code (oneDNN's products of a prompt): ") +
-                  (has_room ? "it forbids this process to make memory executable"
-                            : "raise the limit of address space (ulimit -v)") +
-                  ", or prefill with the weights as they are (--prefill-weights as-is), which needs none");
+              std::string("the operating system refuses memory for the code that oneDNN generates") +
+                  (has_room ? " (it forbids this process to make memory executable): "
+                            : ": raise the limit of address space (ulimit -v), or ") +
+                  "prefill with the weights as they are (--prefill-weights as-is), which needs none");
 }
 
 // Returns make(), and turns oneDNN's exceptions into errors of ours.

@@ -182,8 +182,7 @@ void make_recurrent(const Metadata& metadata, const Architecture& architecture, 
   recurrence.value_dim = is_mamba2 ? inner / recurrence.n_value_heads : recurrence.key_dim;
   if (recurrence.n_values() != inner || recurrence.n_value_heads % recurrence.n_key_heads != 0) {
     metadata.refuse(ErrorCode::kBadFile,
-                    "ssm.inner_size, ssm.state_size, ssm.time_step_rank and ssm.group_count do not "
-                    "belong together");
+                    "ssm.inner_size, ssm.state_size, ssm.time_step_rank and ssm.group_count do not match");
   }
 }
 

@@ -33,7 +33,7 @@ ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<st
   ggml_tensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr && required) {
     throw Error(ErrorCode::kBadFile, "'" + file_.path() + "' has no tensor '" + name +
-                                         "': the file is incomplete or of another kind than its metadata says");
+                                         "': the file is incomplete, or not of the kind that its metadata says");
   }
   if (tensor == nullptr) return nullptr;
   taken_.insert(name);
@@ -46,7 +46,7 @@ ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<st
     throw Error(ErrorCode::kBadFile, "'" + path + "': tensor '" + name + "' has the shape " +
                                          shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) +
                                          ", expected " + shape_text(shape) +
-                                         ": the metadata and the weights do not belong together");
+                                         ": the metadata and the weights do not match");
   }
   if (is_added && tensor->type != GGML_TYPE_F32) {
     throw Error(ErrorCode::kUnsupported, "'" + path + "': tensor '" + name + "' is " + ggml_type_name(tensor->type) +

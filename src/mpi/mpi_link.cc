@@ -223,7 +223,8 @@ std::shared_ptr<PipelineLink> start() {
   if (is_ready) the_link = std::make_shared<MpiLink>();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!is_ready) {
-    throw Error(ErrorCode::kUnsupported, "this MPI cannot be called from several threads, one at a time: use another");
+    throw Error(ErrorCode::kUnsupported,
+                "this MPI does not allow calls from several threads, one at a time: use another MPI");
   }
   return the_link;
 }

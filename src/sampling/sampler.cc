@@ -38,7 +38,7 @@ std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std
   }
   GrammarMatcher matcher(std::make_shared<const Grammar>(parse_grammar(grammar, tokenizer.vocab())), tokenizer);
   if (!start.is_lazy && !matcher.accept_text(start.prefix)) {
-    refuse("the grammar does not allow what the prompt ends with");
+    refuse("the grammar does not allow the end of the prompt: change one of them");
   }
   return matcher;
 }
@@ -156,7 +156,7 @@ Token Sampler::sample(std::span<const float> logits) {
   if (std::cmp_not_equal(logits.size(), impl_->n_vocab)) {
     refuse("sampling needs " + std::to_string(impl_->n_vocab) + " logits and got " + std::to_string(logits.size()));
   }
-  if (impl_->is_grammar_lost) refuse("the text could not follow the grammar: begin with a new sampler");
+  if (impl_->is_grammar_lost) refuse("the text did not follow the grammar: start a new sampler");
   const std::span<const float> used = logits.first(static_cast<std::size_t>(impl_->n_candidates));
   const bool is_valid = std::all_of(used.begin(), used.end(), [](float logit) {
     return logit <= std::numeric_limits<float>::max();  // false for NaN as well

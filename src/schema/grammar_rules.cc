@@ -13,7 +13,7 @@ constexpr std::size_t kMostBytes = 3'500'000;
 void GrammarRules::count(std::size_t n_bytes) {
   n_bytes_ += n_bytes;
   if (n_bytes_ > kMostBytes) {
-    throw Error(ErrorCode::kInvalidArgument, "it is too long as a grammar: shorten it");
+    throw Error(ErrorCode::kInvalidArgument, "its grammar would be too long: shorten it");
   }
 }
 

@@ -227,7 +227,7 @@ Decimal Decimal::parse(const std::string& text) {
   if (point < rest.size()) digits += rest.substr(point + 1);
   constexpr long kMostExponent = 400;
   if (n_whole > kMostExponent || n_whole < -kMostExponent || digits.size() > kMostExponent) {
-    throw Error(ErrorCode::kInvalidArgument, "a number may be from -1e400 to 1e400");
+    throw Error(ErrorCode::kInvalidArgument, "numbers must be from -1e400 to 1e400");
   }
   if (n_whole < 0) digits.insert(0, static_cast<std::size_t>(-n_whole), '0');
   n_whole = std::max(n_whole, 0L);

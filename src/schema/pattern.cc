@@ -72,7 +72,7 @@ class Parser {
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
   Pattern choice(int depth) {
-    if (depth > kMostGroups) refuse_pattern("is nested deeper than " + std::to_string(kMostGroups));
+    if (depth > kMostGroups) refuse_pattern("is nested deeper than " + std::to_string(kMostGroups) + " levels");
     Pattern all{.kind = Kind::kChoice};
     do {
       Pattern sequence{.kind = Kind::kSequence};
@@ -84,7 +84,9 @@ class Parser {
 
   Pattern item(int depth) {
     const char c = peek();
-    if (c == '*' || c == '+' || c == '?' || (c == '{' && is_count())) refuse_pattern("repeats nothing");
+    if (c == '*' || c == '+' || c == '?' || (c == '{' && is_count())) {
+      refuse_pattern("has a repetition (*, +, ? or {}) with nothing before it");
+    }
     if (take("^")) return {.kind = Kind::kBegin};
     if (take("$")) return {.kind = Kind::kEnd};
     if (take("(")) return group(depth);
@@ -114,11 +116,11 @@ class Parser {
     } else if (take("?!")) {
       is_negated = true;
     } else if (take("?<=") || take("?<!")) {
-      refuse_pattern("looks behind, which is not supported: say what comes first before it");
+      refuse_pattern("has a look-behind, which is not supported: write what comes before as part of the pattern");
     } else if (take("?<") || take("?P<")) {
       while (!at_end() && !take(">")) ++position_;
     } else if (peek() == '?' && !take("?:")) {
-      refuse_pattern("has a group of a kind that is not supported: use ( ), (?: ), (?= ) or (?! )");
+      refuse_pattern("has an unsupported kind of group: use ( ), (?: ), (?= ) or (?! )");
     }
     Pattern inner = choice(depth + 1);
     if (!take(")")) refuse_pattern("has a '(' without a ')'");
@@ -163,12 +165,14 @@ class Parser {
     if (letter == 'x') return hexadecimal(2);
     if (letter == 'u') return unicode_escape();
     if (letter == 'c') return static_cast<unsigned char>(take_letter()) % 32U;
-    if (is_digit(letter))
+    if (is_digit(letter)) {
       refuse_pattern(std::string("has the reference \\") + letter + " to a group, which is not supported");
+    }
     const bool is_word = letter == '_' || (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z');
     if (letter == '\0') refuse_pattern("has a \\ at its end");
-    if (is_word && letter != '_')
+    if (is_word && letter != '_') {
       refuse_pattern(std::string("has the escape \\") + letter + ", which is not supported");
+    }
     --position_;
     return take_code_point(text_, position_);
   }
@@ -186,7 +190,7 @@ class Parser {
       std::uint32_t value = 0;
       do {
         value = value << 4 | hexadecimal(1);
-        if (value > CharacterSet::kLast) refuse_pattern("has an escape of more than U+10FFFF");
+        if (value > CharacterSet::kLast) refuse_pattern("has an escape above U+10FFFF");
       } while (!take("}"));
       return value;
     }
@@ -201,8 +205,9 @@ class Parser {
     std::uint32_t value = 0;
     for (; n > 0; --n, ++position_) {
       const char c = peek(), lower = static_cast<char>(c | 0x20);
-      if (!is_digit(c) && !(lower >= 'a' && lower <= 'f'))
+      if (!is_digit(c) && !(lower >= 'a' && lower <= 'f')) {
         refuse_pattern("has an escape with too few hexadecimal digits");
+      }
       value = value << 4 | static_cast<std::uint32_t>(is_digit(c) ? c - '0' : lower - 'a' + 10);
     }
     return value;
@@ -227,7 +232,7 @@ class Parser {
         ++position_;
         last = take("\\b") ? '\b' : code_point();
       }
-      if (last < first) refuse_pattern("has a range of which the end is before the beginning");
+      if (last < first) refuse_pattern("has a range whose end is before its beginning");
       ranges.push_back({first, last});
     }
     CharacterSet set(std::move(ranges));
@@ -255,8 +260,9 @@ class Parser {
     std::uint32_t value = 0;
     for (; is_digit(peek()); ++position_) {
       value = value * 10 + static_cast<std::uint32_t>(peek() - '0');
-      if (value > kMostRepeats / 10)
+      if (value > kMostRepeats / 10) {
         refuse_pattern("repeats more than " + std::to_string(kMostRepeats / 10) + " times");
+      }
     }
     return value;
   }
@@ -275,15 +281,15 @@ class Parser {
       ++position_;
       many.least = many.most = count();
       if (take(",")) many.most = peek() == '}' ? Pattern::kUnbounded : count();
-      if (many.most < many.least) refuse_pattern("has a repetition with a smaller number behind a larger one");
+      if (many.most < many.least) refuse_pattern("has a repetition whose second number is smaller than the first");
       ++position_;
     } else {
       return one;
     }
-    if (one.is_assertion()) refuse_pattern("repeats what takes no characters");
+    if (one.is_assertion()) refuse_pattern("repeats something that matches no characters");
     if (take("+")) refuse_pattern("has a possessive repetition, which is not supported: leave its second + out");
     take("?");  // a lazy repetition matches the same texts
-    if (peek() == '*' || peek() == '+' || peek() == '?' || is_count()) refuse_pattern("repeats a repetition");
+    if (peek() == '*' || peek() == '+' || peek() == '?' || is_count()) refuse_pattern("has two repetitions in a row");
     many.children.push_back(std::move(one));
     return many;
   }
@@ -296,7 +302,7 @@ class Parser {
 }  // namespace
 
 Pattern Pattern::parse(std::string_view text, std::size_t n_most) {
-  if (text.size() > n_most) refuse_pattern("may have " + std::to_string(n_most) + " bytes");
+  if (text.size() > n_most) refuse_pattern("has more than " + std::to_string(n_most) + " bytes: shorten it");
   if (find_invalid_utf8(text)) refuse_pattern("is not UTF-8");
   return Parser(text).run();
 }

@@ -51,7 +51,7 @@ class PlainWriter {
     switch (pattern.kind) {
       case Kind::kSet: {
         const std::string text = pattern.set.grammar(form_);
-        if (text.empty()) refuse_grammar("'pattern' has a class in which no character is left");
+        if (text.empty()) refuse_grammar("'pattern' has a class that matches no character");
         constexpr std::size_t kLong = 100;
         return text.size() > kLong ? rules_.add(text) : text;
       }

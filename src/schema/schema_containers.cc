@@ -31,7 +31,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::array(const OrderedJson& sc
     bool is_held = false;
     const Text text = first->empty() ? set(*rest, least, most, place, depth, is_held) : std::nullopt;
     if (is_held) return text;
-    warn(place, "'uniqueItems' is not held: items may be alike");
+    warn(place, "'uniqueItems' is not enforced: items may repeat");
   }
   std::vector<std::string> leading;
   for (const OrderedJson& one : *first) {
@@ -177,7 +177,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
     if (!text && is_required) {
       return none("'" + name.substr(0, 60) + "' is required" + (why_.empty() ? "" : ", and " + why_));
     }
-    if (!text && property != false) warn(its_place, "no value matches it: it does not occur");
+    if (!text && property != false) warn(its_place, "no value matches it, so it never occurs");
     if (text) pairs.emplace_back(rules_.add(name_literal(name) + " w-ws " + *text), is_required);
   }
   if (least == 0 && most < 0) return simple_object(pairs);
@@ -185,11 +185,11 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
   if (most < 0 || most > n) most = n;
   if (least > most) return std::nullopt;
   if (most > kMostCounted && most < n) {
-    leave_out(place, "'maxProperties' may be up to " + std::to_string(kMostCounted));
+    leave_out(place, "'maxProperties' may be at most " + std::to_string(kMostCounted));
     most = n;
   }
   if (least > kMostCounted) {
-    leave_out(place, "'minProperties' may be up to " + std::to_string(kMostCounted));
+    leave_out(place, "'minProperties' may be at most " + std::to_string(kMostCounted));
     least = 0;
   }
   return counted_object(pairs, least, most);
@@ -282,7 +282,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::map(const OrderedJson& sche
   if (pairs.empty()) most = 0;
   if (most >= 0 && least > most) return std::nullopt;
   if (most == 0) return "\"{}\"";
-  if (least > 1) warn(place, "'minProperties' counts names that are alike, too");
+  if (least > 1) warn(place, "'minProperties' also counts repeated names");
   const std::string pair = rules_.add(in_parentheses(pairs));
   std::string list = pair + " " + repeated("(\",\" w-ws " + pair + ")", least - 1, most < 0 ? -1 : most - 1);
   if (least == 0) list = "(" + list + ")?";

@@ -132,7 +132,7 @@ const OrderedJson& SchemaRules::Converter::target_of(const OrderedJson& referenc
     try {
       return document_->at(OrderedJson::json_pointer(decoded(name.substr(1))));
     } catch (const OrderedJson::exception&) {
-      refuse(place, "there is no '" + name + "'");
+      refuse(place, "'$ref' points to '" + name + "', which does not exist");
     }
   }
   if (!identifiers_) {
@@ -168,8 +168,9 @@ void SchemaRules::Converter::find_identifiers(const OrderedJson& schema, int dep
     for (const auto& [keyword, prefix] :
          {std::pair{"$id", ""}, {"id", ""}, {"$anchor", "#"}, {"$dynamicAnchor", "#"}}) {
       const auto found = schema.find(keyword);
-      if (found != schema.end() && found->is_string())
+      if (found != schema.end() && found->is_string()) {
         identifiers_->emplace(prefix + found->get<std::string>(), &schema);
+      }
     }
   }
   for (const OrderedJson& child : schema) find_identifiers(child, depth + 1);
@@ -230,7 +231,7 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
 OrderedJson SchemaRules::Converter::part_of(const OrderedJson& part, const std::string& place, int depth) {
   OrderedJson schema = flattened(part, place, depth);
   if (schema.is_object() && schema.contains(kUnevaluated)) {
-    leave_out(place, "'unevaluatedProperties' beside alternatives is not supported inside of another schema");
+    leave_out(place, "'unevaluatedProperties' next to alternatives is not supported inside another schema");
     schema.erase(kUnevaluated);
   }
   return schema;
@@ -397,7 +398,7 @@ void SchemaRules::Converter::name_unknown(const OrderedJson& schema, const std::
     if (kUnsupported.contains(keyword)) {
       leave_out(place, "'" + keyword + "' is not supported");
     } else {
-      warn(place, "'" + keyword.substr(0, 60) + "' is no keyword of JSON Schema, and is passed over");
+      warn(place, "'" + keyword.substr(0, 60) + "' is not a keyword of JSON Schema and is ignored");
     }
   }
 }
@@ -442,7 +443,7 @@ std::int64_t SchemaRules::Converter::count(const OrderedJson& schema, const std:
   if (found == schema.end() || found->is_null()) return fallback;
   const bool is_whole =
       found->is_number() && found->get<double>() >= 0 && found->get<double>() == std::floor(found->get<double>());
-  check(is_whole, place, std::string("'") + name + "' must be a whole number from 0 on");
+  check(is_whole, place, std::string("'") + name + "' must be a whole number of at least 0");
   const auto value = found->get<double>();
   return value > static_cast<double>(kMostCount) ? kMostCount + 1 : static_cast<std::int64_t>(value);
 }
@@ -493,7 +494,7 @@ std::string json_schema_grammar(std::string_view schema) {
   const auto refuse_text = [](const std::string& what) {
     throw Error(ErrorCode::kInvalidArgument, "the JSON schema cannot be used: " + what);
   };
-  if (schema.size() > kMostSchemaBytes) refuse_text("it has more than 4 MiB");
+  if (schema.size() > kMostSchemaBytes) refuse_text("it is larger than 4 MiB");
   int n_names = 0, n_values = 0;
   bool is_too_deep = false;
   std::vector<std::size_t> n_of_object(kMostLevels + 3);  // names, by the depth at which they stand
@@ -514,7 +515,7 @@ std::string json_schema_grammar(std::string_view schema) {
   if (is_too_wide) refuse_text("an object has more than " + std::to_string(kMostProperties) + " names");
   if (n_names > kMostNames) refuse_text("it has more than " + std::to_string(kMostNames) + " names");
   if (n_values > kMostValues) refuse_text("it has more than " + std::to_string(kMostValues) + " values");
-  if (parsed.is_discarded()) refuse_text("it is no JSON");
+  if (parsed.is_discarded()) refuse_text("it is not JSON");
   return schema_grammar(parsed);
 }
 

@@ -154,10 +154,10 @@ OrderedJson SchemaRules::Converter::exactly_one(const OrderedJson& options, cons
                                std::to_string(std::max(i, k)) + " of 'oneOf'";
       if (use_ == Use::kPromise) {
         refuse(place, what +
-                          ", of which exactly one is to match: use 'anyOf', or require a property of each that is "
+                          ", where exactly one must match: use 'anyOf', or give each a required property with its own "
                           "constant");
       }
-      warn(place, what + "; it is taken for 'anyOf'");
+      warn(place, what + "; it is treated as 'anyOf'");
     }
     const OrderedJson& option = options[i];
     if (restriction.empty()) {

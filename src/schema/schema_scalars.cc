@@ -45,7 +45,8 @@ SchemaRules::Converter::Text SchemaRules::Converter::number(const OrderedJson& s
       const bool is_any = is_integer && step->factor == 1 && step->n_digits >= 0;
       if (!is_any) steps.push_back(*step);
     } else {
-      leave_out(place, "'multipleOf' " + text_of(one) + " is not supported: it may have five digits between its zeros");
+      leave_out(place, "'multipleOf' " + text_of(one) +
+                           " is not supported: it may have five digits, besides leading and trailing zeros");
     }
   }
   const bool is_bounded = bounds.least || bounds.most;
@@ -85,8 +86,9 @@ std::vector<OrderedJson> SchemaRules::Converter::all_of(const OrderedJson& schem
   }
   const auto one = schema.find(keyword);
   if (one == schema.end()) return {};
-  if (keyword.starts_with('~'))
+  if (keyword.starts_with('~')) {
     return one->is_array() ? std::vector<OrderedJson>(one->begin(), one->end()) : std::vector<OrderedJson>();
+  }
   return {*one};
 }
 
@@ -114,7 +116,7 @@ TextConditions SchemaRules::Converter::text_conditions(const OrderedJson& schema
     if (const FormatPatterns* format = format_patterns(name)) {
       conditions.matched.push_back(is_alone ? format->bounded : format->loose);
     } else {
-      warn(place, "'format' " + name.substr(0, 60) + " is not known: texts are not held to it");
+      warn(place, "'format' " + name.substr(0, 60) + " is unknown and is not enforced");
     }
   }
   for (const OrderedJson& one : all_of(schema, kUnmatchedTexts)) {
@@ -124,8 +126,9 @@ TextConditions SchemaRules::Converter::text_conditions(const OrderedJson& schema
       if (kind == "is") {
         conditions.unmatched.push_back(whole_literal(text.get<std::string>()));
       } else if (kind == "format") {
-        if (const auto* format = format_patterns(text.get<std::string>()))
+        if (const auto* format = format_patterns(text.get<std::string>())) {
           conditions.unmatched.push_back(format->loose);
+        }
       } else if (auto pattern = pattern_of(text.get<std::string>(), place)) {
         conditions.unmatched.push_back(std::move(*pattern));
       }
@@ -173,7 +176,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::string(const OrderedJson& s
   const bool has_format = schema.contains("format") && schema.contains("pattern");
   if (!text && has_format) {
     // A format says less than a pattern next to it, and authors of schemas sometimes mean something else by it.
-    warn(place, "'format' and 'pattern' contradict each other: the pattern holds");
+    warn(place, "'format' and 'pattern' contradict each other: only the pattern is used");
     text = text_in_quotes(text_conditions(without(schema, "format"), place), place);
   }
   if (!text) return std::nullopt;

@@ -19,7 +19,7 @@ using Id = std::uint32_t;
 [[noreturn]] void refuse_size() {
   throw Error(
       ErrorCode::kInvalidArgument,
-      "what the text has to match is too large together: simplify the pattern, or lower its counts and lengths");
+      "the conditions on the text are too large together: simplify the pattern, or lower its counts and lengths");
 }
 
 // A node describes what may follow from a place of a pattern to the end of the text.

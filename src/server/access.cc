@@ -54,13 +54,13 @@ std::optional<ApiError> host_refusal(const httplib::Request& request, const Acce
   if (!options.api_keys.empty() || !is_loopback(options.host)) return std::nullopt;
   if (!request.has_header("Host")) {
     if (request.version == "HTTP/1.0") return std::nullopt;  // not a browser; health checks do so
-    return ApiError(400, "the request has no header 'Host'");
+    return ApiError(400, "the request has no 'Host' header: send one");
   }
   const std::string host = request.get_header_value("Host");
   const std::string name = without_port(host);
   if (is_loopback(name) || plain_name(name) == plain_name(options.host)) return std::nullopt;
   if (is_allowed_host(plain_name(name), options)) return std::nullopt;
-  return ApiError(403, "this server answers to localhost only, not to '" + host +
+  return ApiError(403, "this server only answers requests to localhost, not to '" + host +
                            "': allow the name with --allow-host, or set a key with --api-key");
 }
 
@@ -82,7 +82,7 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
   bool is_known = false;
   for (const std::string& key : options.api_keys) is_known |= equal_in_constant_time(given, key);
   if (is_known) return std::nullopt;
-  return ApiError(401, "this key is not one of the server's", "", "invalid_api_key");
+  return ApiError(401, "the API key is wrong: send one of this server's keys", "", "invalid_api_key");
 }
 
 constexpr const char* kForm = "application/x-www-form-urlencoded";
@@ -96,22 +96,26 @@ std::string content_type(const httplib::Request& request) {
 }
 
 std::optional<ApiError> body_refusal(const httplib::Request& request) {
-  if (request.get_header_value_count("Host") > 1) return ApiError(400, "the request has two hosts: send one");
+  if (request.get_header_value_count("Host") > 1) {
+    return ApiError(400, "the request has more than one 'Host' header: send one");
+  }
   const std::size_t n_lengths =
       request.get_header_value_count("Content-Length") + request.get_header_value_count("Transfer-Encoding");
-  if (n_lengths > 1) return ApiError(400, "the request has two lengths: send one");
+  if (n_lengths > 1) {
+    return ApiError(400, "the request has more than one 'Content-Length' or 'Transfer-Encoding' header: send one");
+  }
   if (request.has_header("Content-Length")) {
     // The library would read "-5" as a number near 2^64.
     const std::string length = request.get_header_value("Content-Length");
     constexpr std::size_t kMostDigits = 18;
     const bool is_number = std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!is_number || length.empty() || length.size() > kMostDigits) {
-      return ApiError(400, "the header 'Content-Length' is not a length");
+      return ApiError(400, "the header 'Content-Length' must be a number of bytes, not '" + length.substr(0, 64) + "'");
     }
   }
   if (request.method != "POST") return std::nullopt;
   if (request.has_header("Content-Encoding")) {
-    return ApiError(415, "compressed bodies are not taken: send it without Content-Encoding");
+    return ApiError(415, "compressed bodies are not supported: send the body without Content-Encoding");
   }
   // Besides JSON, these are the types that programs send by default: none, a form's (curl) or text (fetch).
   static const std::set<std::string> kTaken = {"application/json", "", kForm, "text/plain"};
@@ -190,7 +194,7 @@ bool may_ask(const httplib::Request& request, const AccessOptions& options) {
 
 std::optional<ApiError> refusal(const httplib::Request& request, const AccessOptions& options) {
   if (!may_ask(request, options)) {
-    return ApiError(403, "pages of " + request.get_header_value("Origin") +
+    return ApiError(403, "pages from " + request.get_header_value("Origin") +
                              " may not use this server: start it with --cors-origin to allow them");
   }
   if (auto error = host_refusal(request, options)) return error;
@@ -267,8 +271,8 @@ void require_origins(const std::string& origins) {
         star + 1 == origin.size() && origin[star - 1] != '.' && (origin.ends_with("://*") || origin.ends_with(":*"));
     if (is_one && (star == std::string::npos || is_pattern)) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                "--cors-origin takes origins as browsers send them, with commas between (https://example.org, "
-                "app://localhost), app://*, http://localhost:* and *; not '" +
+                "--cors-origin takes origins as browsers send them (https://example.org, app://localhost) and the "
+                "patterns app://*, http://localhost:* and *, separated by commas, not '" +
                     origin + "'");
   }
 }

@@ -11,7 +11,7 @@ namespace {
 // A patience that is longer than any deadline.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
-ApiError broken_off() { return ApiError(503, "the answer was broken off: the server is about to end", "", "stopping"); }
+ApiError broken_off() { return ApiError(503, "the answer was cut off: the server is shutting down", "", "stopping"); }
 
 // Returns the next event, or nullopt if none came within `patience`. Throws ApiError past the deadline, and once the
 // client has gone away.
@@ -66,7 +66,8 @@ void check_still_wanted(std::chrono::steady_clock::time_point deadline, bool is_
   if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
   if (connection != nullptr && connection->is_stopping() && !is_done) throw broken_off();
   if (std::chrono::steady_clock::now() > deadline) {
-    throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
+    throw ApiError(503, "the answer took longer than this server allows: ask for less, or try again later", "",
+                   "timeout");
   }
 }
 

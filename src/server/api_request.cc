@@ -56,7 +56,7 @@ std::vector<std::string> parse_stops(const Fields& fields) {
   for (const Json& stop : list) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().size() > kMostStopBytes) {
       fields.refuse("stop",
-                    "must be a string or a list of strings, of " + std::to_string(kMostStopBytes) + " bytes at most");
+                    "must be a string or a list of strings, each at most " + std::to_string(kMostStopBytes) + " bytes");
     }
     if (stop != "") stops.push_back(stop);
   }
@@ -77,7 +77,9 @@ std::string parse_grammar(const Fields& fields, std::vector<std::string>& warnin
   const std::string grammar = fields.text("grammar").value_or("");
   const Json* format = fields.object("response_format");
   if (format == nullptr) return grammar;
-  if (!grammar.empty()) fields.refuse("grammar", "and '" + fields.path("response_format") + "' exclude each other");
+  if (!grammar.empty()) {
+    fields.refuse("grammar", "and '" + fields.path("response_format") + "' exclude each other: leave one out");
+  }
   const Fields inner = fields.inner("response_format", *format);
   const std::string type = inner.text("type").value_or("");
   if (type == "text") return "";
@@ -102,7 +104,7 @@ void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequ
   const auto best_of = fields.integer("best_of", 1, defaults.n_parallel);
   if (!best_of || *best_of == batch.n_answers) return;
   if (*best_of < batch.n_answers) fields.refuse("best_of", "must not be less than 'n'");
-  if (request.is_streamed) fields.refuse("best_of", "cannot be streamed: the best are known in the end");
+  if (request.is_streamed) fields.refuse("best_of", "cannot be streamed: the best answers are only known at the end");
   request.returns_logprobs = batch.n_probabilities >= 0;
   batch.n_answers = static_cast<int>(*best_of);
   batch.n_probabilities = std::max(batch.n_probabilities, 0);
@@ -112,7 +114,9 @@ void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequ
 void score_echoes(const Fields& fields, ApiRequest& request) {
   BatchRequest& batch = request.batch;
   if (request.echoes.empty() || batch.n_probabilities < 0) return;
-  if (request.is_streamed) fields.refuse("echo", "cannot be streamed with 'logprobs': leave out one of the three");
+  if (request.is_streamed) {
+    fields.refuse("echo", "cannot be streamed with 'logprobs': leave out 'echo', 'stream' or 'logprobs'");
+  }
   batch.n_prompt_probabilities = batch.n_probabilities;
   // Clients count on a token of the answer where they have asked for one.
   if (batch.max_tokens == 1) batch.ignore_end = true;
@@ -168,9 +172,9 @@ void take_schema(RequestBody& body) {
     if (given->is_null() || (place.inner == nullptr && *given == Json::object())) continue;
     std::string name = place.field + std::string(place.inner == nullptr ? "" : place.inner);
     std::replace(name.begin(), name.end(), '/', '.');
-    if (!given->is_object()) fields.refuse(name, "must be an object: a JSON schema");
+    if (!given->is_object()) fields.refuse(name, "must be a JSON schema, given as an object");
     if (found != nullptr) {
-      fields.refuse(name, "and '" + std::string(found->field) + "' exclude each other");
+      fields.refuse(name, "and '" + std::string(found->field) + "' exclude each other: leave one out");
     }
     found = &place;
     schema = given;
@@ -227,8 +231,9 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
 
   BatchRequest& batch = request.batch;
   batch.sampling = parse_sampling(fields, model, defaults.sampling, request.warnings);
-  if (std::string grammar = parse_grammar(fields, request.warnings); !grammar.empty())
+  if (std::string grammar = parse_grammar(fields, request.warnings); !grammar.empty()) {
     batch.sampling.grammar = std::move(grammar);
+  }
   batch.n_probabilities = parse_probabilities(fields, endpoint);
   batch.n_answers = static_cast<int>(fields.integer("n", 1, defaults.n_parallel).value_or(1));
   batch.ignore_end = fields.boolean("ignore_eos").value_or(false);
@@ -259,7 +264,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   request.warnings.insert(request.warnings.end(), chat.warnings.begin(), chat.warnings.end());
   PromptTokens parts = chat_tokens(model, std::move(chat), kv.document, n_ctx, request);
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
-    fields.refuse("logprobs", "cannot be had in a stream of tool calls or thoughts: leave out one of the three");
+    fields.refuse("logprobs", "is not available in a stream of tool calls or thoughts: leave it or 'stream' out");
   }
   apply_kv(kv, defaults, std::move(parts), batch);
   return request;

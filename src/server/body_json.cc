@@ -36,9 +36,9 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) override {
     if (dynamic_cast<const Json::parse_error*>(&error) != nullptr) {
-      throw ApiError(400, "the body is not JSON, at byte " + std::to_string(byte));
+      throw ApiError(400, "the body is not valid JSON: there is an error at byte " + std::to_string(byte));
     }
-    throw ApiError(400, std::string("the body is not JSON that can be used: ") + error.what());
+    throw ApiError(400, std::string("the body has JSON that this server cannot use: ") + error.what());
   }
 
  private:

@@ -48,8 +48,8 @@ std::string parse_arguments(const Fields& function) {
     parse_json(text);
   } catch (const ApiError&) {
     function.refuse("arguments", "must be JSON, nested at most " + std::to_string(kMostJsonLevels) +
-                                     " levels deep, of " + std::to_string(kMostNamesOfObject) +
-                                     " names in one object at most");
+                                     " levels deep, with at most " + std::to_string(kMostNamesOfObject) +
+                                     " names in one object");
   }
   return text;
 }
@@ -77,7 +77,7 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
 ChatMessage parse_message(const Json& one, const Fields& message, std::vector<std::string>& warnings) {
   ChatMessage made;
   made.role = message.text("role").value_or("");
-  if (made.role == "function") message.refuse("role", "is an old one: answer calls with role 'tool'");
+  if (made.role == "function") message.refuse("role", "is the outdated 'function': answer calls with role 'tool'");
   static const std::set<std::string> kRoles = {"system", "developer", "user", "assistant", "tool"};
   if (!kRoles.contains(made.role)) message.refuse("role", "must be system, developer, user, assistant or tool");
   const bool is_assistant = made.role == "assistant";
@@ -91,10 +91,10 @@ ChatMessage parse_message(const Json& one, const Fields& message, std::vector<st
     made.reasoning = message.text("reasoning_content").value_or("");
     made.tool_calls = parse_calls(message);
   } else if (message.find("tool_calls") != nullptr) {
-    message.refuse("tool_calls", "belong to an assistant's message");
+    message.refuse("tool_calls", "is allowed in an assistant's message only");
   }
   if (made.role == "tool" && made.tool_call_id.empty() && made.name.empty()) {
-    message.refuse("tool_call_id", "is missing: the 'id' of the call that this answers");
+    message.refuse("tool_call_id", "is missing: give the 'id' of the call that this message answers");
   }
   return made;
 }
@@ -147,8 +147,8 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
       if (!parameters->is_object()) function.refuse("parameters", "must be a JSON schema");
       n_values += size_of(*parameters).n_values;
       if (n_values > kMostToolSchemaValues) {
-        function.refuse("parameters", "of all tools have more than " + std::to_string(kMostToolSchemaValues) +
-                                          " values: shorten them");
+        function.refuse("parameters", "brings the parameters of all tools to more than " +
+                                          std::to_string(kMostToolSchemaValues) + " values: shorten them");
       }
       made.parameters = to_text(*parameters);
     }
@@ -163,8 +163,9 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
     options.tool_choice = *choice == "auto"   ? ToolChoice::kAuto
                           : *choice == "none" ? ToolChoice::kNone
                                               : ToolChoice::kRequired;
-    if (*choice == "required" && options.tools.empty())
-      fields.refuse("tool_choice", "is required, but there are no tools");
+    if (*choice == "required" && options.tools.empty()) {
+      fields.refuse("tool_choice", "is \"required\", but the request has no tools: add some, or leave it out");
+    }
     return;
   }
   if (!choice->is_object()) fields.refuse("tool_choice", "must be auto, none, required or a function");
@@ -175,7 +176,7 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
   const std::string name = function.text("name").value_or("");
   const auto found =
       std::find_if(options.tools.begin(), options.tools.end(), [&](const ChatTool& tool) { return tool.name == name; });
-  if (found == options.tools.end()) function.refuse("name", "must be that of one of the tools");
+  if (found == options.tools.end()) function.refuse("name", "must be the name of one of the tools");
   options.tools = {*found};
   options.tool_choice = ToolChoice::kRequired;
   options.parallel_tool_calls = false;  // it is called once, unless the request says otherwise
@@ -189,8 +190,9 @@ void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options
     static const std::set<std::string> kTaken = {"messages", "tools", "bos_token", "eos_token",
                                                  "add_generation_prompt"};
     for (const auto& [name, value] : arguments->items()) {
-      if (kTaken.contains(name))
+      if (kTaken.contains(name)) {
         fields.refuse("chat_template_kwargs", "may not have '" + name + "', which the server sets");
+      }
       if (name != "enable_thinking") options.arguments[name] = to_text(value);
     }
     const auto on = fields.inner("chat_template_kwargs", *arguments).boolean("enable_thinking");
@@ -216,7 +218,7 @@ void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options
 
 std::string left_out(const std::string& type, std::vector<std::string>& warnings) {
   const std::string name = valid_utf8(type.substr(0, 64));
-  warnings.push_back("a part of type '" + name + "' in an answer of a tool was left out: this server reads text only");
+  warnings.push_back("a part of type '" + name + "' in a tool's result was left out: this server reads text only");
   return "[" + name + ": left out]";
 }
 
@@ -226,8 +228,9 @@ ChatFields parse_chat(const Fields& fields, bool has_grammar) {
   chat.options.tools = parse_tools(fields);
   parse_tool_choice(fields, chat.options);
   if (has_grammar && !chat.options.tools.empty() && chat.options.tool_choice != ToolChoice::kNone) {
-    fields.refuse("tools", "exclude '" + fields.path("grammar") + "' and '" + fields.path("response_format") +
-                               "', since calls have a form of their own");
+    fields.refuse("tools", "cannot be combined with '" + fields.path("grammar") + "' or '" +
+                               fields.path("response_format") +
+                               "', since tool calls have their own format: leave one out");
   }
   if (const auto is_parallel = fields.boolean("parallel_tool_calls")) chat.options.parallel_tool_calls = is_parallel;
   parse_thinking(fields, has_grammar, chat.options);

@@ -12,8 +12,9 @@ namespace winnow::server {
 void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx) {
   const std::size_t longest = model.impl().tokenizer.pieces().longest;
   if (n_bytes / std::max<std::size_t>(longest, 1) < static_cast<std::size_t>(n_ctx)) return;
-  throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_bytes) + " bytes, which cannot fit the " +
-                                           std::to_string(n_ctx) + " tokens of the context: shorten it");
+  throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_bytes) +
+                                           " bytes, too many for the context of " + std::to_string(n_ctx) +
+                                           " tokens: shorten it");
 }
 
 namespace {
@@ -42,7 +43,7 @@ PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optiona
   // A template puts a token or more around each message.
   if (messages.size() > static_cast<std::size_t>(n_ctx)) {
     throw Error(ErrorCode::kContextFull, "the chat has " + std::to_string(messages.size()) +
-                                             " messages and the context " + std::to_string(n_ctx) +
+                                             " messages, too many for the context of " + std::to_string(n_ctx) +
                                              " tokens: leave earlier messages out");
   }
   std::size_t n_bytes = document ? document->size() : 0;

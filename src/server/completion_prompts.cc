@@ -29,7 +29,7 @@ std::string text_of(const Json& prompt, const Model& model, const Fields& fields
   const auto tokens = prompt.get<std::vector<Token>>();
   const int n_vocab = model.info().n_vocab;
   if (std::any_of(tokens.begin(), tokens.end(), [&](Token token) { return token >= n_vocab; })) {
-    fields.refuse("prompt", "may have tokens below " + std::to_string(n_vocab) + " only");
+    fields.refuse("prompt", "may only have tokens below " + std::to_string(n_vocab));
   }
   return valid_utf8(model.detokenize(tokens));
 }
@@ -42,7 +42,9 @@ CompletionPrompts parse_prompts(const Fields& fields, const Model& model, const 
   if (json == nullptr) fields.refuse("prompt", "is missing");
   const std::string suffix = fields.text("suffix").value_or("");
   const bool is_echoed = fields.boolean("echo").value_or(false);
-  if (!suffix.empty() && !document.empty()) fields.refuse("suffix", "cannot be had with 'kv.context'");
+  if (!suffix.empty() && !document.empty()) {
+    fields.refuse("suffix", "and 'kv.context' exclude each other: leave one out");
+  }
   CompletionPrompts made;
   for (const Json& prompt : prompts_of(*json, fields)) {
     const std::size_t n_bytes = prompt.is_string() ? prompt.get_ref<const std::string&>().size() : 0;

@@ -47,7 +47,7 @@ std::vector<Json> inputs_of(const Fields& fields, const std::string& name, bool 
 void check_dimensions(const Fields& fields, const Model& model) {
   const auto dimensions = fields.integer("dimensions", 1, INT32_MAX);
   if (dimensions && *dimensions != model.info().n_embd) {
-    fields.refuse("dimensions", "must be the model's, " + std::to_string(model.info().n_embd) + ", or left out");
+    fields.refuse("dimensions", "must be " + std::to_string(model.info().n_embd) + ", the model's own, or left out");
   }
 }
 
@@ -55,7 +55,8 @@ void check_length(const std::string& name, std::size_t i, std::size_t n, std::in
   if (n <= static_cast<std::size_t>(n_ctx)) return;
   throw ApiError(400,
                  "text " + std::to_string(i) + " of '" + name + "' has " + std::to_string(n) +
-                     " tokens and the context " + std::to_string(n_ctx) + ": shorten it, or embed it in parts",
+                     " tokens, more than the context of " + std::to_string(n_ctx) +
+                     ": shorten it, or embed it in parts",
                  name, "context_length_exceeded");
 }
 

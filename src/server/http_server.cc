@@ -150,7 +150,7 @@ int HttpServer::bind(const std::string& host, int port) {
   if (!is_bound) {
     const std::string reason = errno != 0 ? std::strerror(errno) : "no such address";
     throw Error(ErrorCode::kIo, "cannot listen on " + host + ", port " + std::to_string(port) + ": " + reason +
-                                    "; choose others with --host and --port");
+                                    "; choose another address or port with --host and --port");
   }
   ::listen(svr_sock_, kBacklog);  // the library's own backlog is 5
   // A client that is gone before it is accepted must not block the next wait.

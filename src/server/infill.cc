@@ -16,9 +16,10 @@ std::size_t InfillText::n_bytes() const {
 std::vector<Token> infill_tokens(const Model& model, const InfillText& text) {
   const InfillTokens marks = find_infill_tokens(model.impl().tokenizer);
   if (!marks.exist()) {
-    throw Error(ErrorCode::kUnsupported,
-                "this model has no tokens for what is between two texts (fill in the middle): use one that was trained "
-                "for it, or a prompt without a suffix");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "this model has no tokens to fill in the middle between a prefix and a suffix: use one that was trained "
+        "for it, or a prompt without a suffix");
   }
   std::vector<Token> tokens = model.tokenize("", true, false);  // the begin token, where there is one
   const auto append = [&](const std::string& more) {

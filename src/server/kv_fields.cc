@@ -41,8 +41,8 @@ Reuse parse_reuse(const Fields& fields, const Fields& kv) {
   const std::string name = kv.text("reuse").value_or("continue");
   if (name != "continue" && name != "exact") {
     kv.refuse("reuse",
-              "must be \"continue\" (a compressed conversation goes on where it is) or \"exact\" (it is "
-              "compressed as if read at once)");
+              "must be \"continue\" (a compressed conversation goes on from its compressed cache) or \"exact\" (it is "
+              "compressed as if it were read at once)");
   }
   return name == "exact" ? Reuse::kExact : Reuse::kContinue;
 }
@@ -68,14 +68,13 @@ KvFields parse_kv(const Fields& fields) {
   for (const auto& [name, value] : object.items()) {
     if (kNames.contains(name)) continue;
     throw ApiError(
-        400,
-        "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware, keep, reuse and heads",
+        400, "there is no field 'kv." + name + "': use evict, budget, context, question_aware, keep, reuse or heads",
         "kv." + name);
   }
   kv.evict = inner.text("evict");
   // A client must not have the server open files, as head-file and profile would.
   if (kv.evict && kv.evict->find("file") != std::string::npos) {
-    inner.refuse("evict", "may not name files: have the server started with that --kv-evict");
+    inner.refuse("evict", "may not name files: start the server with that --kv-evict instead");
   }
   if (const Json* budget = inner.find("budget")) {
     kv.budget = budget->is_number_integer() ? budget->dump() : inner.text("budget");

@@ -99,7 +99,8 @@ Json tokenize_json(const Model& model, const Json& body) {
   if (!content) fields.refuse("content", "is missing");
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // some seconds of work, whatever is in it
   if (content->size() > kMostBytes) {
-    fields.refuse("content", "may have " + std::to_string(kMostBytes) + " bytes: send it in parts");
+    fields.refuse("content", "has " + std::to_string(content->size()) + " bytes, more than " +
+                                 std::to_string(kMostBytes) + ": send it in parts");
   }
   const std::vector<Token> tokens = model.tokenize(*content, fields.boolean("add_special").value_or(false),
                                                    fields.boolean("parse_special").value_or(true));

@@ -53,11 +53,11 @@ std::string batch_text(const Batch& batch) {
                  {"outcome=\"cancelled\"", number(now.cancelled)},
                  {"outcome=\"failed\"", number(now.failed)},
                  {"outcome=\"refused\"", number(now.refused)}}) +
-         metric("active_requests", "gauge", "Requests waiting and read, and answers under way.",
+         metric("active_requests", "gauge", "Requests that wait, requests being read, and answers under way.",
                 {{"state=\"queued\"", double(now.n_queued)},
                  {"state=\"reading\"", double(now.n_reading)},
                  {"state=\"answering\"", double(now.n_answering)}}) +
-         metric("tokens_total", "counter", "Tokens read, not read because they are kept, and answered.",
+         metric("tokens_total", "counter", "Tokens read, reused because they were kept, and answered.",
                 {{"kind=\"prompt\"", number(now.prompt_tokens)},
                  {"kind=\"cached\"", number(now.cached_tokens)},
                  {"kind=\"answer\"", number(now.answer_tokens)}}) +
@@ -65,9 +65,9 @@ std::string batch_text(const Batch& batch) {
                 {{"work=\"prefill\"", now.prefill_s}, {"work=\"decode\"", now.decode_s}}) +
          metric("engine_runs_total", "counter", "Slices of prefill and steps of decoding.",
                 {{"work=\"prefill\"", number(now.slices)}, {"work=\"decode\"", number(now.steps)}}) +
-         metric("context_lookups_total", "counter", "Requests of which a beginning was kept already, or was not.",
+         metric("context_lookups_total", "counter", "Requests whose beginning was already kept, or was not.",
                 {{"result=\"hit\"", number(now.context_hits)}, {"result=\"miss\"", number(now.context_misses)}}) +
-         metric("contexts_removed_total", "counter", "Kept contexts and conversations that had to make room.",
+         metric("contexts_removed_total", "counter", "Kept contexts and conversations that were removed to make room.",
                 {{"", number(now.contexts_removed)}}) +
          metric("kv_bytes", "gauge", "KV memory in use, resident, promised, in kept contexts, and its limit.",
                 {{"kind=\"in_use\"", number(memory.kv_bytes_in_use)},
@@ -75,7 +75,7 @@ std::string batch_text(const Batch& batch) {
                  {"kind=\"promised\"", number(now.bytes_reserved)},
                  {"kind=\"contexts\"", number(now.context_bytes)},
                  {"kind=\"limit\"", number(memory.kv_bytes_limit)}}) +
-         metric("graph_bytes", "gauge", "Activations and logits of steps and slices, beside the KV memory.",
+         metric("graph_bytes", "gauge", "Activations and logits of steps and slices, besides the KV memory.",
                 {{"", number(memory.graph_bytes)}});
 }
 

@@ -93,7 +93,7 @@ void Service::add_ollama_routes() {
     const Fields fields(body);
     const std::string name = fields.text("model").value_or(fields.text("name").value_or(""));
     if (ollama_name(name) != ollama_name(options_.model_name)) {
-      throw ApiError(404, "model '" + name.substr(0, 256) + "' not found: /api/tags lists what there is");
+      throw ApiError(404, "model '" + name.substr(0, 256) + "' not found: /api/tags lists the models");
     }
     set_json(response, ollama_show(*batch.engine()->model()));
   });
@@ -101,7 +101,7 @@ void Service::add_ollama_routes() {
 
 void Service::add_response_routes() {
   const auto unknown = [] {
-    return ApiError(404, "there is no such response (any more): they are kept in memory, the last ones only",
+    return ApiError(404, "this response is unknown or no longer kept: only the last ones stay in memory",
                     "response_id");
   };
   for (const std::string before : {"/v1", ""}) {
@@ -142,11 +142,11 @@ void Service::add_routes() {
     response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");
   });
   get("/health", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    if (is_leaving_) throw ApiError(503, "the server is about to end", "", "stopping");
+    if (is_leaving_) throw ApiError(503, "the server is shutting down", "", "stopping");
     if (batch.statistics().turn_s > options_.stall_s) {
       throw ApiError(503,
-                     "the engine has stood still for " + std::to_string(static_cast<int>(options_.stall_s)) +
-                         " seconds: look at the log, and start the server again",
+                     "the engine has made no progress for " + std::to_string(static_cast<int>(options_.stall_s)) +
+                         " seconds: check the log and restart the server",
                      "", "stalled");
     }
     set_json(response, {{"status", "ok"}});
@@ -159,9 +159,9 @@ void Service::add_routes() {
     });
     get(before + "/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
       if (request.matches[1].str() != options_.model_name) {
-        throw ApiError(
-            404, "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is", "",
-            "model_not_found");
+        throw ApiError(404,
+                       "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists the models",
+                       "", "model_not_found");
       }
       set_json(response, model_json(*batch.engine()->model(), options_.defaults, options_.model_name));
     });

@@ -18,7 +18,7 @@ constexpr std::size_t kMostBiasText = 64;  // bytes of a text whose tokens get a
 // Returns a token's bias: a number is added to its logit, false excludes it.
 float bias_of(const Json& json, const Fields& fields) {
   if (json == false) return -INFINITY;
-  if (!json.is_number()) fields.refuse("logit_bias", "must have numbers or false as biases");
+  if (!json.is_number()) fields.refuse("logit_bias", "must give each token a number or false");
   return json.get<float>();
 }
 
@@ -32,18 +32,22 @@ std::vector<LogitBias> parse_biases(const Json& json, const Fields& fields, cons
     }
     biases.push_back({token, bias});
   };
-  if (!json.is_structured()) fields.refuse("logit_bias", "must be an object of tokens, or a list of pairs");
+  if (!json.is_structured()) {
+    fields.refuse("logit_bias", "must be an object with tokens as names, or a list of pairs [token, bias]");
+  }
   if (json.size() > SamplingOptions::kMostBiases) {
     fields.refuse("logit_bias", "may have " + std::to_string(SamplingOptions::kMostBiases) + " tokens at most");
   }
   for (const auto& [name, value] : json.items()) {
     if (json.is_object()) {
       const bool is_number = !name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == name.npos;
-      if (!is_number) fields.refuse("logit_bias", "must have numbers of tokens as names");
+      if (!is_number) {
+        fields.refuse("logit_bias", "must have token numbers as names, not '" + name.substr(0, 64) + "'");
+      }
       add(std::stoi(name), bias_of(value, fields));
       continue;
     }
-    if (!value.is_array() || value.size() != 2) fields.refuse("logit_bias", "must be a list of pairs: token, bias");
+    if (!value.is_array() || value.size() != 2) fields.refuse("logit_bias", "must be a list of pairs [token, bias]");
     const Json& token = value[0];
     const float bias = bias_of(value[1], fields);
     if (is_token(token)) {
@@ -92,7 +96,7 @@ std::vector<std::string> parse_samplers(const Json& json, const Fields& fields, 
     if (std::find(known.begin(), known.end(), name) != known.end()) {
       samplers.push_back(name);
     } else {
-      warnings.push_back("there is no sampler '" + valid_utf8(name.substr(0, 64)) + "' here: it is left out");
+      warnings.push_back("the unknown sampler '" + valid_utf8(name.substr(0, 64)) + "' was left out");
     }
   }
   return samplers;

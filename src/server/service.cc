@@ -28,10 +28,10 @@ void explain_error(const httplib::Request& request, httplib::Response& response)
     response.set_header("Connection", "close");
   }
   if (!is_librarys) return;
-  std::string message = "the request is not understood";
+  std::string message = "this server does not understand the request";
   if (response.status == 404) message = "there is no " + request.method + " " + valid_utf8(request.path);
-  if (response.status == 413) message = "the body is larger than this server takes";
-  if (response.status == 431) message = "the request's headers are larger than this server takes";
+  if (response.status == 413) message = "the body is larger than this server accepts: send less, or raise --max-body";
+  if (response.status == 431) message = "the request's headers are larger than this server accepts: send fewer";
   set_error(request, response, ApiError(response.status, message));
 }
 
@@ -84,7 +84,7 @@ httplib::Server::Handler Service::guarded(const Handler& handler) {
     try {
       Batch* batch = batch_;
       if (batch == nullptr || is_stopping_) {
-        ApiError error(503, is_stopping_ ? "the server is about to end" : "the model is being loaded", "",
+        ApiError error(503, is_stopping_ ? "the server is shutting down" : "the model is being loaded", "",
                        is_stopping_ ? "stopping" : "loading");
         error.retry_after_s = 5;
         throw error;

@@ -50,9 +50,9 @@ std::vector<std::string> choose_passages(const Model& model, std::span<const std
     }
   }
   if (starts.size() < static_cast<std::size_t>(n)) {
-    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(starts.size()) + " passages of " +
-                                                 std::to_string(n_tokens) + " tokens, and " + std::to_string(n) +
-                                                 " are to be taken: give more text, fewer samples or shorter ones");
+    throw Error(ErrorCode::kInvalidArgument, "the text has only " + std::to_string(starts.size()) + " passages of " +
+                                                 std::to_string(n_tokens) + " tokens, but " + std::to_string(n) +
+                                                 " are needed: give more text, fewer samples or shorter ones");
   }
   // std::shuffle and the standard distributions are not used: their results differ between standard libraries.
   std::mt19937_64 random(seed);

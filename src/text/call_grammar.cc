@@ -41,7 +41,7 @@ OrderedJson parsed_parameters(const ChatTool& tool) {
   OrderedJson parameters =
       tool.parameters.empty() ? OrderedJson::object() : OrderedJson::parse(tool.parameters, nullptr, false);
   if (parameters.is_discarded()) {
-    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " are no JSON");
+    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " are not JSON");
   }
   if (parameters.is_boolean() || parameters.is_null()) parameters = OrderedJson::object();
   if (!parameters.is_object()) {
@@ -215,8 +215,9 @@ class Writer {
   }
 
   Part part_of(Id id, const Place& place, int depth) {
-    if (depth > kMostNested)
+    if (depth > kMostNested) {
       throw Error(ErrorCode::kUnsupported, "the chat template's form of calls is nested too deeply");
+    }
     return std::visit([&](const auto& one) { return part(one, id, place, depth + 1); }, arena_.get(id));
   }
 

@@ -131,7 +131,7 @@ ChatTemplate::ChatTemplate(const llama_model* model, const std::string& source, 
   const bool is_jinja = source.find("{%") != std::string::npos || source.find("{{") != std::string::npos;
   if (!is_jinja && source != "chatml") {
     throw Error(ErrorCode::kUnsupported, "'" + source.substr(0, 40) +
-                                             "' is no Jinja template: give the text of one, a file with "
+                                             "' is not a Jinja template: give the text of one, a file with "
                                              "--chat-template-file, or the name chatml");
   }
   main_source_ = is_jinja ? mended(source) : kChatml;
@@ -257,7 +257,7 @@ ShownTools shown_with_tools(const common_chat_templates* templates, std::span<co
     more.insert(more.begin(), ChatMessage{"system", list});
   }
   shown.text = render(more);
-  shown.warnings.emplace_back("the chat template does not show tools: the system's message lists them");
+  shown.warnings.emplace_back("the chat template does not show tools: the system message lists them");
   return shown;
 }
 
@@ -355,7 +355,7 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
     if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
-      refuse_template("knows no tools: leave them out, or name one that does with --chat-template-file");
+      refuse_template("does not support tools: leave them out, or name one that does with --chat-template-file");
     }
   }
   ChatPrompt prompt{.text = std::move(made.prompt),
@@ -381,8 +381,9 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
     prompt.grammar = std::move(grammar.text);
     prompt.warnings = std::move(grammar.warnings);
     prompt.warnings.insert(prompt.warnings.end(), shown.warnings.begin(), shown.warnings.end());
-    if (start.is_lazy && start.words.empty() && !grammar.begins.empty())
+    if (start.is_lazy && start.words.empty() && !grammar.begins.empty()) {
       name_begins(grammar.begins, options.tools, start);
+    }
   }
   if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
   auto format = std::make_shared<ChatFormat>();

@@ -28,8 +28,8 @@ class Parser {
 
   Grammar run() {
     if (text_.size() > kMostBytes) {
-      refuse("the grammar has " + std::to_string(text_.size()) + " bytes and may have " + std::to_string(kMostBytes) +
-             ": shorten it");
+      refuse("the grammar has " + std::to_string(text_.size()) + " bytes, more than the " + std::to_string(kMostBytes) +
+             " allowed: shorten it");
     }
     if (text_.find('\0') != std::string_view::npos) refuse("the grammar holds a zero byte: remove it");
     if (const auto offset = find_invalid_utf8(text_)) {
@@ -38,10 +38,10 @@ class Parser {
     skip_space(true);
     while (!at_end()) read_rule();
     for (const auto& [name, rule] : ids_) {
-      if (!rules_[rule].is_defined) refuse("the grammar uses the rule '" + name + "' and does not define it");
+      if (!rules_[rule].is_defined) refuse("the grammar uses the rule '" + name + "' but does not define it");
     }
     const auto root = ids_.find("root");
-    if (root == ids_.end()) refuse("the grammar has no rule named 'root': name the one to start with so");
+    if (root == ids_.end()) refuse("the grammar has no rule named 'root': give the rule to start with this name");
     grammar_.root = root->second;
     for (const Rule& rule : rules_) {
       std::vector<std::uint32_t>& sequences = grammar_.rules.emplace_back();
@@ -141,8 +141,9 @@ class Parser {
       fail("unknown escape; known are \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\-");
     }
     position_ += 2;
-    if (n_hex == 0)
+    if (n_hex == 0) {
       return static_cast<unsigned char>(escape == 't' ? '\t' : escape == 'r' ? '\r' : escape == 'n' ? '\n' : escape);
+    }
     std::uint32_t value = 0;
     for (int i = 0; i < n_hex; ++i, ++position_) {
       const char c = peek();

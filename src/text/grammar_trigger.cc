@@ -25,7 +25,8 @@ GrammarTrigger::GrammarTrigger(const GrammarStart& start) : start_(start) {
     try {
       patterns_.emplace_back(pattern);
     } catch (const std::regex_error&) {
-      throw Error(ErrorCode::kInvalidArgument, "the pattern '" + pattern + "', where a grammar begins, cannot be read");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the pattern '" + pattern + "', which starts a grammar, is not a valid regular expression");
     }
   }
 }

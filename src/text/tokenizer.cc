@@ -37,7 +37,7 @@ constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  //
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
   if (reason.find("bad_alloc") != std::string::npos) {
-    throw Error(ErrorCode::kOutOfMemory, "there is no memory left to read the tokenizer of " + path +
+    throw Error(ErrorCode::kOutOfMemory, "not enough memory to read the tokenizer of " + path +
                                              ": free some, or raise the limit of address space (ulimit -v)");
   }
   throw Error(ErrorCode::kBadFile,
@@ -111,7 +111,7 @@ void check_kind_of_words(const std::string& path, const gguf_context* file) {
   const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.pre");
   if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return;
   if (std::string_view(gguf_get_val_str(file, key)) != "whitespace") return;
-  fail_to_load(path, "words cut at white space alone (tokenizer.ggml.pre 'whitespace') are not supported");
+  fail_to_load(path, "words split at white space only (tokenizer.ggml.pre 'whitespace') are not supported");
 }
 
 // Throws Error(kBadFile) for a vocabulary on which libllama would abort while it loads it.
@@ -134,8 +134,9 @@ void check_vocabulary(std::span<const std::string> paths) {
   for (std::size_t i = 0; i < n_tokens; ++i) {
     std::string text = gguf_get_arr_str(file.get(), key, i);
     if (text.empty()) text = "[EMPTY_" + std::to_string(i) + "]";  // the name that libllama gives it
-    if (!seen.insert(text).second)
+    if (!seen.insert(text).second) {
       fail_to_load(path, "token " + std::to_string(i) + " repeats the text '" + text + "'");
+    }
   }
   const std::int64_t types = gguf_find_key(file.get(), "tokenizer.ggml.token_type");
   if (!has_pairs || types < 0 || gguf_get_kv_type(file.get(), types) != GGUF_TYPE_ARRAY ||
@@ -145,7 +146,7 @@ void check_vocabulary(std::span<const std::string> paths) {
   const auto* all = static_cast<const std::int32_t*>(gguf_get_arr_data(file.get(), types));
   for (std::size_t i = 0; i < std::min(n_tokens, gguf_get_arr_n(file.get(), types)); ++i) {
     if (all[i] != LLAMA_TOKEN_TYPE_BYTE) continue;
-    fail_to_load(path, "token " + std::to_string(i) + " is a byte, which tokenizers of byte pairs do not have");
+    fail_to_load(path, "token " + std::to_string(i) + " is a byte, which byte-pair tokenizers do not have");
   }
 }
 
@@ -428,7 +429,7 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
   }
   if (text.size() > kMostBytes - kAdded) {
     throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
-                                                 " bytes and a tokenizer takes at most " +
+                                                 " bytes, but a tokenizer takes at most " +
                                                  std::to_string(kMostBytes - kAdded) + ": split it");
   }
   std::vector<Token> tokens;

@@ -51,7 +51,7 @@ TEST_F(InputFileTest, WholeFilesUpToTheBound) {
   const std::string text(100'000, 'x');
   EXPECT_EQ(read_input(write(text), kSmall), text);
   const std::string message = message_of(ErrorCode::kBadFile, [&] { read_input(write(text + "x"), kSmall); });
-  EXPECT_NE(message.find("more than the 100000 bytes that a small text may have"), std::string::npos) << message;
+  EXPECT_NE(message.find("larger than 100000 bytes, the limit for a small text"), std::string::npos) << message;
 }
 
 TEST_F(InputFileTest, WhatNeverEndsIsReadNoFurtherThanTheBound) {
@@ -106,7 +106,7 @@ TEST_F(InputFileTest, Lines) {
   const std::string longest(100'000, 'z'), other(70'000, 'w');
   EXPECT_EQ(lines_of(longest + "\n" + other + "\n" + longest, kSmall), (Lines{longest, other, longest}));
   const std::string message = message_of(ErrorCode::kBadFile, [&] { lines_of("first\n" + longest + "z\n", kSmall); });
-  EXPECT_NE(message.find("line 2 has more than"), std::string::npos) << message;
+  EXPECT_NE(message.find("line 2 is larger than"), std::string::npos) << message;
 }
 
 }  // namespace

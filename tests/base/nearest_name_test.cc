@@ -28,8 +28,8 @@ TEST(NearestName, Sentences) {
   EXPECT_EQ(name_question("rnu", {"run", "chat"}), "; did you mean run?");
   EXPECT_EQ(name_question("serve", {"run", "chat"}), ";");
   EXPECT_EQ(name_advice("rnu", {"run", "chat"}), "did you mean 'run'?");
-  EXPECT_EQ(name_advice("serve", {"run"}), "there is 'run'");
-  EXPECT_EQ(name_advice("serve", {"run", "chat", "info"}), "there are 'run', 'chat' and 'info'");
+  EXPECT_EQ(name_advice("serve", {"run"}), "choose 'run'");
+  EXPECT_EQ(name_advice("serve", {"run", "chat", "info"}), "choose 'run', 'chat' or 'info'");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(RequestInbox, DrainsOnceAllRequestsAreDone) {
   RequestInbox inbox(options);
   const std::uint64_t id = submit(inbox);
   EXPECT_FALSE(inbox.drain(0));
-  expect_error(ErrorCode::kCancelled, "about to end", [&] { submit(inbox); });
+  expect_error(ErrorCode::kCancelled, "shutting down", [&] { submit(inbox); });
   inbox.note_done(id, true);
   EXPECT_TRUE(inbox.drain(0));
   EXPECT_EQ(inbox.statistics().n_queued, 0);
@@ -73,7 +73,7 @@ TEST(RequestInbox, RequestsThatWereNotTakenAreReturnedAtTheEnd) {
   RequestInbox inbox(options);
   submit(inbox);
   EXPECT_EQ(inbox.close().size(), 1U);
-  expect_error(ErrorCode::kCancelled, "about to end", [&] { submit(inbox); });
+  expect_error(ErrorCode::kCancelled, "shutting down", [&] { submit(inbox); });
   EXPECT_FALSE(inbox.take().is_stopping);
   inbox.stop();
   EXPECT_TRUE(inbox.take().is_stopping);

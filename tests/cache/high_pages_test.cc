@@ -208,7 +208,7 @@ TEST(LaterPages, HoldWhatFollowsACut) {
   alike.later.reset();
   const auto refusal = [&](const CacheShape& target, std::string changed) {
     std::istringstream in(changed);
-    test::expect_error(ErrorCode::kBadFile, "cannot be", [&] { RaggedCache(target, pool).restore(in, 0); });
+    test::expect_error(ErrorCode::kBadFile, "impossible page", [&] { RaggedCache(target, pool).restore(in, 0); });
   };
   refusal(alike, bytes);
   std::string first = bytes;
@@ -345,14 +345,15 @@ TEST(HighPages, RefuseFilesThatCannotBe) {
   const std::size_t first_rows = 4 * (sizeof(std::int32_t) + 2 * 128);
   const std::size_t high_page = first_page + 8 + first_rows, position = high_page + 8;
   EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";
-  EXPECT_NE(refusal(shape, first_page + 4, 2).find("cannot be"), std::string::npos) << "a first page in more bits";
-  EXPECT_NE(refusal(shape, high_page, 31).find("cannot be"), std::string::npos) << "a page that is not full";
-  EXPECT_NE(refusal(shape, high_page + 4, 4).find("cannot be"), std::string::npos);
+  EXPECT_NE(refusal(shape, first_page + 4, 2).find("impossible page"), std::string::npos)
+      << "a first page in more bits";
+  EXPECT_NE(refusal(shape, high_page, 31).find("impossible page"), std::string::npos) << "a page that is not full";
+  EXPECT_NE(refusal(shape, high_page + 4, 4).find("impossible page"), std::string::npos);
   EXPECT_NE(refusal(shape, position, 3).find("order"), std::string::npos) << "before the first page's end";
   EXPECT_NE(refusal(shape, position, 9).find("twice"), std::string::npos) << "as another entry";
   CacheShape alike = shape;
   alike.high.reset();
-  EXPECT_NE(refusal(alike, first_page, 4).find("cannot be"), std::string::npos) << "a cache without such pages";
+  EXPECT_NE(refusal(alike, first_page, 4).find("impossible page"), std::string::npos) << "a cache without such pages";
 }
 
 }  // namespace

@@ -181,13 +181,13 @@ TEST_P(KeyOrigins, ComeFromFilesWithThem) {
   const std::string origin = bytes.substr(at, size);
   std::string twice = bytes, late = bytes, infinite = bytes;
   twice.insert(at, origin);
-  test::expect_error(ErrorCode::kBadFile, "cannot be", [&] { restore(twice); });
+  test::expect_error(ErrorCode::kBadFile, "impossible page", [&] { restore(twice); });
   const std::uint16_t infinity = 0x7C00;
   std::memcpy(infinite.data() + at + 8, &infinity, sizeof(infinity));
   test::expect_error(ErrorCode::kBadFile, "not finite", [&] { restore(infinite); });
   late.insert(at + size + 8 + kPlainEntries * (4 + 4 * kDim), origin);  // after the first page
   late.erase(at, size);
-  test::expect_error(ErrorCode::kBadFile, "cannot be", [&] { restore(late); });
+  test::expect_error(ErrorCode::kBadFile, "impossible page", [&] { restore(late); });
 }
 
 // Files from before there were origins have codes of whole keys, and keys that are coded later are whole as well.

@@ -22,10 +22,11 @@ TEST(InputBounds, FilesThatNeverEnd) {
   const TemporaryDirectory directory;
   const std::string prompt = directory.write("prompt", "x"), profile = directory.file("profile.json");
   for (const auto& [flags, part] : {
-           std::pair<Words, std::string>{{"run", "-p", "x", "--grammar-file", "/dev/zero"}, "1 MiB that a grammar"},
+           std::pair<Words, std::string>{{"run", "-p", "x", "--grammar-file", "/dev/zero"},
+                                         "1 MiB, the limit for a grammar"},
            {{"run", "-p", "x", "--kv-evict", "headkv:head-file=/dev/zero", "--kv-budget", "5"}, "head importances"},
            {{"run", "-p", "x", "--kv-evict", "lu-kv-snapkv:profile=/dev/zero", "--kv-budget", "5"}, "a profile"},
-           {{"calibrate", "-f", "/dev/zero", "-o", profile}, "64 MiB that a text"},
+           {{"calibrate", "-f", "/dev/zero", "-o", profile}, "64 MiB, the limit for a text"},
            {{"calibrate", "-f", prompt, "--questions", "/dev/zero", "-o", profile}, "a file of questions"},
            {{"serve", "--port", "0", "--api-key-file", "/dev/zero"}, "a file of keys"},
        }) {
@@ -75,7 +76,7 @@ TEST_F(InputBoundsWithModel, PromptsThatNoContextHolds) {
     EXPECT_TRUE(result.err.starts_with("error: ")) << result.err;
     EXPECT_LT(result.rss_peak_bytes, kGibibyte);
   }
-  const std::string fits = "and the context 100";
+  const std::string fits = "more than the context of 100";
   const ProcessResult counted = tool("run", {"-f", sparse, "-c", "100"});
   expect_error(counted, 1, "the prompt has at least ");
   EXPECT_NE(counted.err.find(fits), std::string::npos) << counted.err;

@@ -19,10 +19,10 @@ TEST(MethodLists, TheSameMethodInTwoForms) {
     for (const std::string& method : methods) flags.insert(flags.end(), {"--kv-evict", method});
     return run_tool(flags);
   };
-  expect_error(bench({"snapkv", "snapkv"}), 2, "--kv-evict: 'snapkv' is there twice");
+  expect_error(bench({"snapkv", "snapkv"}), 2, "--kv-evict: 'snapkv' is given twice");
   expect_error(bench({"snapkv", "snapkv:window=32"}), 2, "'snapkv' and 'snapkv:window=32' are the same method");
   expect_error(bench({"ada-snapkv", "tova", "snapkv:heads=ada"}), 2, "'ada-snapkv' and 'snapkv:heads=ada'");
-  expect_error(bench({"full", "full"}), 2, "'full' is there twice");
+  expect_error(bench({"full", "full"}), 2, "'full' is given twice");
   for (const char* command : {"analyze", "inspect"}) {
     Words flags{command, "-p", "x", "--methods", "snapkv,tova,snapkv:window=32,pool=max"};
     if (flags[0] == "inspect") flags.insert(flags.end(), {"-o", "-"});
@@ -31,9 +31,9 @@ TEST(MethodLists, TheSameMethodInTwoForms) {
 }
 
 TEST(MethodLists, TheSameBudgetInTwoForms) {
-  expect_error(run_tool({"bench", "--kv-evict", "snapkv", "--kv-budget", "20%,20.0%"}), 2, "20% is there twice");
+  expect_error(run_tool({"bench", "--kv-evict", "snapkv", "--kv-budget", "20%,20.0%"}), 2, "20% is given twice");
   expect_error(run_tool({"analyze", "-p", "x", "--budgets", "1MiB,1024KiB"}), 2, "--budgets: the budget ");
-  expect_error(run_tool({"info", "--kv-budget", "512,512"}), 2, "512 is there twice");
+  expect_error(run_tool({"info", "--kv-budget", "512,512"}), 2, "512 is given twice");
 }
 
 class MethodListsWithModel : public ModelToolTest {};

@@ -210,7 +210,7 @@ TEST_F(Ranks, EndTogetherWithAnError) {
       {{"run", "-p", "some words", "-n", "3", "--pipeline-layers", "9"}, "cannot begin with layer 9"},
       {{"run", "-p", "some words", "-n", "3", "--pipeline-layers", "1,2,3"}, "layers for 4 ranks were given"},
       {{"run", "-p", long_text(), "-n", "3", "--kv-limit", "100KiB"}, "limit"},
-      {{"run", "-p", long_text(), "-c", "50"}, "the context 50"},
+      {{"run", "-p", long_text(), "-c", "50"}, "the context of 50"},
       {{"run", "-n", "3", "-f", directory_.file("nowhere")}, "nowhere"},
       {{"run", "--no-such-flag"}, "no-such-flag"},
       {{"inspect", "-p", "some words"}, "does not share a model among ranks"},

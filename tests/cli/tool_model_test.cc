@@ -392,7 +392,7 @@ TEST_F(ToolWithModel, BudgetsOfALossAreFoundAndReported) {
   expect_error(tool("run", {"-p", long_text(), "--kv-budget", "kl=0.0001"}), 1, "allow more");
   expect_error(tool("run", {"-p", "One", "--kv-evict", "snapkv", "--kv-budget", "kl=0.02"}), 1, "second pass");
   expect_error(tool("run", {"-p", "One", "--kv-budget", "kl=0.02", "--prefill", "chunked"}), 1, "chunked prefill");
-  expect_error(tool("info", {"--kv-budget", "kl=0.02"}), 2, "only with a prompt");
+  expect_error(tool("info", {"--kv-budget", "kl=0.02"}), 2, "no fixed size without a prompt");
 }
 
 TEST_F(ToolWithModel, InfoCountsBytes) {

@@ -200,7 +200,7 @@ TEST(LedRanks, SayWhoFollows) {
     options.is_led = link->rank() == 0;
     Engine::create(model, options);
   });
-  for (const std::string& error : errors) EXPECT_NE(error.find("other flags"), std::string::npos) << error;
+  for (const std::string& error : errors) EXPECT_NE(error.find("different flags"), std::string::npos) << error;
 }
 
 }  // namespace

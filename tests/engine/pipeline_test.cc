@@ -228,7 +228,7 @@ TEST(Pipeline, RefusesWhatRanksDoNotHaveAlike) {
   const std::vector<std::string> errors = on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
     Engine::create(models[static_cast<std::size_t>(link->rank())], rank_options(link, {}));
   });
-  for (const std::string& error : errors) EXPECT_NE(error.find("another model"), std::string::npos) << error;
+  for (const std::string& error : errors) EXPECT_NE(error.find("a different model"), std::string::npos) << error;
 }
 
 // Ranks split the layers by their bytes.

@@ -60,7 +60,7 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   const ProcessResult by_bytes = run_tool({"report", folder("parts"), "--by", "bytes"});
   ASSERT_EQ(by_bytes.exit_code, 0) << by_bytes.err;
   EXPECT_TRUE(std::filesystem::exists(folder("parts") + "/report/figures/fidelity-agnostic-by-bytes.svg"));
-  expect_error(run_tool({"report", folder("parts"), "--by", "tokens"}), 2, "--by is entries or bytes");
+  expect_error(run_tool({"report", folder("parts"), "--by", "tokens"}), 2, "--by takes entries or bytes");
   const ProcessResult report = run_tool({"report", folder("parts")});
   ASSERT_EQ(report.exit_code, 0) << report.err;
   const std::string page = read_file(folder("parts") + "/report/report.html");
@@ -108,7 +108,7 @@ TEST_F(EvalTool, MistakesLeaveNothingBehind) {
   expect_error(eval("x", {"--methods", "streaming-llm", "--budgets", "3"}), 1, "always kept");
   expect_error(eval("x", {"--methods", "streaming-llm,expected-attention,kvzip", "--budgets", "50%,1%,3"}), 1,
                "\n  kvzip with the budget 1% at ");
-  expect_error(eval("x", {"--methods", "snapkv,snapkv:window=32", "--budgets", "50%"}), 2, "is there twice");
+  expect_error(eval("x", {"--methods", "snapkv,snapkv:window=32", "--budgets", "50%"}), 2, "is given twice");
   expect_error(eval("x", {"--methods", "ada-snapkv;snapkv:heads=ada", "--budgets", "50%"}), 2, "are the same method");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--tasks", "nothing"})), 2, "unknown task 'nothing'");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--lengths", "1000000"})), 1, "does not fit");

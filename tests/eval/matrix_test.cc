@@ -33,12 +33,12 @@ TEST(MakeCells, EveryMethodWithEveryBudget) {
 }
 
 TEST(MakeCells, RefusesWhatHasNoEffect) {
-  test::expect_error(ErrorCode::kInvalidArgument, "no method to evaluate", [&] { make_cells({}, {"20%"}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "no method is given", [&] { make_cells({}, {"20%"}); });
   test::expect_error(ErrorCode::kInvalidArgument, "no effect on the full cache",
                      [&] { make_cells({"full"}, {"20%"}); });
   test::expect_error(ErrorCode::kInvalidArgument, "'snapkv' needs a budget", [&] { make_cells({"snapkv"}, {}); });
-  test::expect_error(ErrorCode::kInvalidArgument, "is there twice", [&] { make_cells({"snapkv", "snapkv"}, {"20%"}); });
-  test::expect_error(ErrorCode::kInvalidArgument, "is there twice", [&] {
+  test::expect_error(ErrorCode::kInvalidArgument, "is given twice", [&] { make_cells({"snapkv", "snapkv"}, {"20%"}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "is given twice", [&] {
     make_cells({"snapkv", "snapkv:window=32"}, {"20%"});
   });  // the default value, given explicitly
   test::expect_error(ErrorCode::kInvalidArgument, "'20 percent' is not understood", [&] {

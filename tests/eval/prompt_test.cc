@@ -121,7 +121,7 @@ TEST_F(PromptTest, ContinuationsAreSplitWhereTheTextEnds) {
   EXPECT_EQ(whole_text(continued.text), s.context);
   EXPECT_EQ(text(continued.continuation), "the rest of it");
   s.turns[0].references = {"x"};
-  test::expect_error(ErrorCode::kBadFile, "less than two tokens",
+  test::expect_error(ErrorCode::kBadFile, "fewer than two tokens",
                      [&] { PromptBuilder(model_, false, 2000).continued(s); });
 }
 

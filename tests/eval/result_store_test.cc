@@ -129,10 +129,10 @@ TEST_F(ResultStoreTest, ALongTornLineIsDropped) {
 TEST_F(ResultStoreTest, NothingIsReadWithoutBound) {
   open()->append(answer_number(1));
   std::filesystem::resize_file(answers(), std::uintmax_t{20} << 30);
-  expect_refused([&] { read_run(folder()); }, "256 MiB that a line of a run");
+  expect_refused([&] { read_run(folder()); }, "256 MiB, the limit for a line of a run");
   std::filesystem::resize_file(folder() + "/run.json", std::uintmax_t{20} << 30);
-  expect_refused([&] { open(); }, "64 MiB that the configuration of a run");
-  expect_refused([&] { read_run(folder()); }, "64 MiB that the configuration of a run");
+  expect_refused([&] { open(); }, "64 MiB, the limit for the configuration of a run");
+  expect_refused([&] { read_run(folder()); }, "64 MiB, the limit for the configuration of a run");
 }
 
 TEST_F(ResultStoreTest, ADamagedLineIsNamed) {

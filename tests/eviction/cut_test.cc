@@ -391,7 +391,7 @@ TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
   EXPECT_GT(report.budget[2][1], 2 * report.budget[2][0]);
   EXPECT_EQ(report.budget[0], report.budget[1]);
   RandomCache other(2, 2, 1, 8, 60, 4);
-  test::expect_error(ErrorCode::kInvalidArgument, "for 3 layers, the model has 2",
+  test::expect_error(ErrorCode::kInvalidArgument, "for 3 layers, but the model has 2",
                      [&] { other.cut(options, 20 * other.n_heads(), false); });
 }
 

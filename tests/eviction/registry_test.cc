@@ -139,7 +139,8 @@ TEST(Registry, RefusesWhatWouldBeAmbiguous) {
   for (const char* name : {"", "Own", "a=b", "a,b", "a:b", "two words"}) {
     expect_error(ErrorCode::kInvalidArgument, "lower-case", [&] { scorer(name); });
   }
-  expect_error(ErrorCode::kInvalidArgument, "no scorer to register", [] { register_scorer("nothing", nullptr); });
+  expect_error(ErrorCode::kInvalidArgument, "the scorer to register is null",
+               [] { register_scorer("nothing", nullptr); });
   // The options exist with another default, with another range, and as an option of every method.
   class Other final : public Scorer {
    public:
@@ -154,12 +155,12 @@ TEST(Registry, RefusesWhatWouldBeAmbiguous) {
   for (const Option& option :
        {number_option("factor", 0, 100, 3, "what positions are multiplied with"),
         number_option("gamma", 0, 1, 0.5, "weight of the variance"), integer_option("window", 0, 9, 1, "another")}) {
-    expect_error(ErrorCode::kInvalidArgument, "is declared otherwise already",
+    expect_error(ErrorCode::kInvalidArgument, "is already declared differently",
                  [&] { register_scorer("other", std::make_unique<Other>(option)); });
   }
   expect_error(ErrorCode::kNotFound, "there is no scorer", [] { EvictionOptions::parse("snapkv:scorer=other"); });
   expect_error(ErrorCode::kInvalidArgument, "already", [] { register_method("snapkv", "lava", "taken"); });
-  expect_error(ErrorCode::kInvalidArgument, "keeps all", [] { register_method("all", "full", "keeps all"); });
+  expect_error(ErrorCode::kInvalidArgument, "keeps everything", [] { register_method("all", "full", "keeps all"); });
   expect_error(ErrorCode::kNotFound, "no-such-method", [] { register_method("new", "no-such-method", "unknown"); });
 }
 

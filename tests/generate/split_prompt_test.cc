@@ -38,9 +38,9 @@ TEST(SplitChat, CutsAtAnyPlaceOfAnyMessage) {
       EXPECT_TRUE(prompt.before.ends_with(messages[i].content.substr(0, offset)));
     }
   }
-  test::expect_error(ErrorCode::kInvalidArgument, "no such place to split it",
+  test::expect_error(ErrorCode::kInvalidArgument, "outside of its messages",
                      [&] { split_chat(*model, messages, {.message = 3}); });
-  test::expect_error(ErrorCode::kInvalidArgument, "no such place to split it",
+  test::expect_error(ErrorCode::kInvalidArgument, "outside of its messages",
                      [&] { split_chat(*model, messages, {.message = 0, .offset = 4}); });
 }
 

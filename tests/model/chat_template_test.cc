@@ -92,7 +92,7 @@ TEST(ChatTemplateTest, OneInsteadOfTheFiles) {
   const Messages messages = {{"user", "Hello"}};
   EXPECT_EQ(model_with("", "{{ messages[0].content }}!")->apply_chat_template(messages, true), "Hello!");
   EXPECT_EQ(model_with("{{ 1 }}", "chatml")->apply_chat_template(messages, true), rendered(kChatmlTemplate));
-  expect_error(ErrorCode::kUnsupported, "'llama9' is no Jinja template", [] { model_with("", "llama9"); });
+  expect_error(ErrorCode::kUnsupported, "'llama9' is not a Jinja template", [] { model_with("", "llama9"); });
   expect_error(ErrorCode::kUnsupported, "cannot be read", [] { model_with("", "{% if %}"); });
 }
 

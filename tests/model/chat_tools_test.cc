@@ -343,7 +343,7 @@ TEST(ChatToolsTest, TemplatesWithoutTools) {
     SCOPED_TRACE(file);
     const auto model = family_model(file);
     const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
-    expect_error(ErrorCode::kUnsupported, "knows no tools", [&] {
+    expect_error(ErrorCode::kUnsupported, "does not support tools", [&] {
       model->apply_chat_template(messages, {.tools = kTools, .tool_choice = ToolChoice::kRequired});
     });
   }

@@ -322,7 +322,7 @@ TEST_F(GrammarTest, LongGrammarsAreReadInTime) {
   const auto expect_refused = [&](const std::string& text, const std::string& part) {
     test::expect_error(ErrorCode::kInvalidArgument, part, [&] { matcher(text); });
   };
-  expect_refused("root ::= \"" + std::string(std::size_t{4} << 20, 'a') + "\"", "may have 4194304");
+  expect_refused("root ::= \"" + std::string(std::size_t{4} << 20, 'a') + "\"", "more than the 4194304 allowed");
   expect_refused("root ::= " + std::string(100'000, '('), "nested deeper than 200");
   std::string many = "root ::= \"a\"\n";
   for (int i = 0; i < 110'000; ++i) many += "r" + std::to_string(i) + " ::= \"a\"\n";

@@ -255,12 +255,12 @@ TEST(ModelFileTest, LayersThatCannotShare) {
     expect_refused(code, text, options);
   };
   // The last layers before the shared ones must be one with a window and one without, with the same heads.
-  refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 4; });
-  refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 7; });
-  refused(ErrorCode::kBadFile, "layer 5 has no keys and values of its own",
+  refused(ErrorCode::kBadFile, "of a different kind", [](TinyModelOptions& o) { o.n_shared_layers = 4; });
+  refused(ErrorCode::kBadFile, "of a different kind", [](TinyModelOptions& o) { o.n_shared_layers = 7; });
+  refused(ErrorCode::kBadFile, "layer 5 shares the keys and values of layer",
           [](TinyModelOptions& o) { o.layers[5].n_kv_head = 2; });
   // A layer has 20 numbers, but blocks have 32.
-  refused(ErrorCode::kUnsupported, "do not divide", [](TinyModelOptions& o) {
+  refused(ErrorCode::kUnsupported, "not a multiple of the 32", [](TinyModelOptions& o) {
     o.layers.resize(8, o.layers.back()), o.n_shared_layers = 4;
     o.type_of = [](const std::string& name) {
       return name == "per_layer_token_embd.weight" ? GGML_TYPE_Q8_0 : GGML_TYPE_F32;
@@ -293,7 +293,8 @@ TEST(ModelFileTest, HeadsThatDoNotFit) {
   };
   expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_array({2, 2, 1})});
   expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_array({2, 2, 0})});
-  expect_refused(ErrorCode::kBadFile, "has 2 numbers, the model 3 layers", {.edit_metadata = set_array({2, 2})});
+  expect_refused(ErrorCode::kBadFile, "has 2 numbers, but the model has 3 layers",
+                 {.edit_metadata = set_array({2, 2})});
   expect_refused(ErrorCode::kBadFile, "not a list of integers", {.edit_metadata = [](gguf_context* file) {
                    const float numbers[] = {2, 2, 2};
                    gguf_set_arr_data(file, "llama.attention.head_count_kv", GGUF_TYPE_FLOAT32, numbers, 3);

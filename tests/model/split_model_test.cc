@@ -103,14 +103,16 @@ TEST_F(SplitModelTest, MissingPartsAreNamed) {
     for (std::size_t given = 0; given < paths.size(); ++given) {
       if (given == missing) continue;
       refuse(ErrorCode::kNotFound,
-             "of the 3 parts of the model '" + directory_.file("big") + "' one is missing: '" + paths[missing] + "'",
+             "1 of the 3 parts of the model '" + directory_.file("big") + "' is missing: '" + paths[missing] + "'",
              paths[given]);
     }
     directory_.write(fs::path(paths[missing]).filename(), content);
   }
   const std::vector<std::string> many = parts({.n_parts = 7});
   for (std::size_t i = 0; i < 6; ++i) fs::remove(many[i]);
-  refuse(ErrorCode::kNotFound, "6 are missing: '" + many[0] + "', '" + many[1] + "', '" + many[2] + "' and 3 more",
+  refuse(ErrorCode::kNotFound,
+         "6 of the 7 parts of the model '" + directory_.file("big") + "' are missing: '" + many[0] + "', '" + many[1] +
+             "', '" + many[2] + "' and 3 more",
          many[6]);
 }
 
@@ -142,7 +144,7 @@ TEST_F(SplitModelTest, SwappedAndRenamedPartsAreRefused) {
   refuse(ErrorCode::kBadFile, "'" + paths[0] + "' says inside that it is part 2 of 3", paths[0]);
   refuse(ErrorCode::kBadFile, "'" + paths[1] + "' says inside that it is part 1 of 3", paths[1]);
   refuse(ErrorCode::kBadFile, "'" + paths[0] + "' says inside that it is part 2 of 3", paths[2]);
-  refuse(ErrorCode::kBadFile, "part 2 of 3 of a model, and not named as the parts are found by",
+  refuse(ErrorCode::kBadFile, "part 2 of 3 of a model, but its name does not say so",
          directory_.write("second.gguf", second));
   refuse(ErrorCode::kBadFile, "NAME-00002-of-00003.gguf", directory_.file("second.gguf"));
   // The name has another number of parts than the file.
@@ -161,18 +163,18 @@ TEST_F(SplitModelTest, PartsOfAnotherModelAreRefused) {
   };
   // The other models have more layers, the same tensors in other parts, other widths, and another architecture's name.
   replace({.n_layer = 4});
-  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' is a part of another model than '" + paths[0] + "': its model has ",
+  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' and '" + paths[0] + "' are parts of different models: the first says",
          paths[0]);
   refuse(ErrorCode::kBadFile, "'" + paths[1] + "'", paths[1]);
   replace({}, {.has_tensors_in_first = false});
-  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' has the tensor 'token_embd.weight' that '" + paths[0] + "' has, too",
+  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' and '" + paths[0] + "' both have the tensor 'token_embd.weight'",
          paths[0]);
   replace({.n_ff = 128});
   refuse(ErrorCode::kBadFile, "'" + paths[1] + "': tensor 'blk.", paths[2]);
   replace({}, {.edit = [](int, gguf_context* part) { gguf_set_val_str(part, "general.architecture", "qwen2"); }});
-  refuse(ErrorCode::kBadFile, "general.architecture is 'qwen2', that of the other 'llama'", paths[2]);
+  refuse(ErrorCode::kBadFile, "general.architecture is 'qwen2' in the first and 'llama' in the second", paths[2]);
   directory_.write(second, read_bytes(model_.path()));
-  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' is a model of its own, not part 2 of 3", paths[0]);
+  refuse(ErrorCode::kBadFile, "'" + paths[1] + "' is a whole model, not part 2 of 3", paths[0]);
   EXPECT_NO_THROW(Model::load(paths[1]));  // whatever its name is
 }
 
@@ -182,23 +184,23 @@ TEST_F(SplitModelTest, TensorsAreCounted) {
       const std::int32_t n = gguf_get_val_i32(part, gguf_find_key(part, "split.tensors.count"));
       gguf_set_val_i32(part, "split.tensors.count", n + difference);
     }});
-    refuse(ErrorCode::kBadFile, "tensors together, their headers speak of ", paths[1]);
+    refuse(ErrorCode::kBadFile, "tensors together, but their headers say ", paths[1]);
   }
 }
 
 TEST_F(SplitModelTest, DamagedSplitKeysAreRefused) {
   // libllama would abort on a number of a different type.
   const std::pair<const char*, std::function<void(gguf_context*)>> edits[] = {
-      {"no u16", [](gguf_context* part) { gguf_set_val_u32(part, "split.no", 1); }},
-      {"no u16", [](gguf_context* part) { gguf_set_val_str(part, "split.no", "one"); }},
-      {"no u16", [](gguf_context* part) { gguf_set_val_u32(part, "split.count", 3); }},
-      {"no i32", [](gguf_context* part) { gguf_set_val_u64(part, "split.tensors.count", 1); }},
-      {"without the metadata key 'split.no'", [](gguf_context* part) { gguf_remove_key(part, "split.no"); }},
-      {"without the metadata key 'split.tensors.count'",
+      {"not of type u16", [](gguf_context* part) { gguf_set_val_u32(part, "split.no", 1); }},
+      {"not of type u16", [](gguf_context* part) { gguf_set_val_str(part, "split.no", "one"); }},
+      {"not of type u16", [](gguf_context* part) { gguf_set_val_u32(part, "split.count", 3); }},
+      {"not of type i32", [](gguf_context* part) { gguf_set_val_u64(part, "split.tensors.count", 1); }},
+      {"lacks the metadata key 'split.no'", [](gguf_context* part) { gguf_remove_key(part, "split.no"); }},
+      {"lacks the metadata key 'split.tensors.count'",
        [](gguf_context* part) { gguf_remove_key(part, "split.tensors.count"); }},
       {"says inside", [](gguf_context* part) { gguf_set_val_u16(part, "split.no", 65535); }},
       {"says inside", [](gguf_context* part) { gguf_set_val_u16(part, "split.count", 65535); }},
-      {"is a model of its own", [](gguf_context* part) { gguf_remove_key(part, "split.count"); }},
+      {"is a whole model", [](gguf_context* part) { gguf_remove_key(part, "split.count"); }},
   };
   for (const auto& [text, edit] : edits) {
     for (const int edited : {0, 1, 2}) {

@@ -689,8 +689,8 @@ TEST_F(SchemaGrammarTest, TextsAreBounded) {
   const std::string schema = R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"null"}}})";
   EXPECT_EQ(json_schema_grammar(schema), schema_grammar(OrderedJson::parse(schema)));
   EXPECT_TRUE(test::gbnf_matches(json_object_grammar(), R"({"a": [1, {}]})"));
-  EXPECT_NE(refusal_of("").find("no JSON"), std::string::npos);
-  EXPECT_NE(refusal_of("{\"type\":\"integer\"").find("no JSON"), std::string::npos);
+  EXPECT_NE(refusal_of("").find("not JSON"), std::string::npos);
+  EXPECT_NE(refusal_of("{\"type\":\"integer\"").find("not JSON"), std::string::npos);
   EXPECT_NE(refusal_of(std::string(std::size_t{5} << 20, ' ')).find("4 MiB"), std::string::npos);
   EXPECT_NE(refusal_of(std::string(200, '[') + std::string(200, ']')).find("64 levels"), std::string::npos);
   std::string names = "{\"a\":1", values = "[1";

@@ -49,13 +49,13 @@ TEST_F(CalibrateTool, AnInterruptedCalibrationEndsWithTheSameFile) {
   options.then_interrupt = true;
   const ProcessResult stopped = calibrate({"-f", text_}, options);
   ASSERT_EQ(stopped.exit_code, 130) << stopped.err;
-  EXPECT_NE(stopped.err.find("the same command goes on"), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find("run the same command again"), std::string::npos) << stopped.err;
   EXPECT_FALSE(std::filesystem::exists(profile()));
 
   expect_error(calibrate({"-f", text_, "-s", "5"}), 1, "delete the file");
   const ProcessResult resumed = calibrate({"-f", text_});
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("done before"), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find("done already"), std::string::npos) << resumed.err;
   EXPECT_EQ(read_file(profile()), whole);
 }
 

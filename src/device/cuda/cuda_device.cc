@@ -37,13 +37,13 @@ int count_devices(std::string& missing) {
   cudaRuntimeGetVersion(&runtime);
   const std::string words = status == cudaSuccess ? "no device" : cudaGetErrorString(status);
   if (status == cudaErrorInsufficientDriver && driver > 0) {
-    missing = "the NVIDIA driver is too old: it is of CUDA " + version_text(driver) + ", and the plugin of CUDA " +
-              version_text(runtime) + " (" + words +
+    missing = "the NVIDIA driver is too old: it supports CUDA " + version_text(driver) +
+              ", but the plugin needs CUDA " + version_text(runtime) + " (" + words +
               "): install a newer driver, or build the plugin with an older CUDA";
   } else if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary) {
     missing = "this machine has no NVIDIA driver (" + words + "): install it, or compute with the cpu";
   } else if (status == cudaSuccess || status == cudaErrorNoDevice) {
-    missing = "this machine has no NVIDIA GPU that the driver shows (" + words +
+    missing = "the driver shows no NVIDIA GPU on this machine (" + words +
               "; CUDA_VISIBLE_DEVICES can hide some): compute with the cpu";
   } else {
     missing = "the NVIDIA driver does not list its GPUs (" + words + "): `nvidia-smi` may say more";
@@ -70,7 +70,7 @@ DeviceInfo info_of(int index, const cudaDeviceProp& properties) {
 
 std::string too_old(int index, const cudaDeviceProp& properties) {
   return "cuda:" + std::to_string(index) + " (" + properties.name + ") has compute capability " +
-         capability_text(properties) + ", and winnow's kernels need 8.0";
+         capability_text(properties) + ", but winnow's kernels need 8.0 or higher";
 }
 
 void check_opening(cudaError_t status, int index) {
@@ -92,7 +92,7 @@ Backend make_backend(int index) {
   setenv("GGML_CUDA_DISABLE_GRAPHS", "1", 1);
   Backend backend(ggml_backend_cuda_init(index));
   if (backend == nullptr) {
-    throw Error(ErrorCode::kUnsupported, "ggml does not open cuda:" + std::to_string(index));
+    throw Error(ErrorCode::kUnsupported, "ggml cannot open cuda:" + std::to_string(index));
   }
   return backend;
 }
@@ -107,7 +107,7 @@ Cublas make_cublas(cudaStream_t stream) {
   const cublasStatus_t status = cublasCreate(&handle);
   Cublas cublas(handle);
   if (status != CUBLAS_STATUS_SUCCESS || cublasSetStream(handle, stream) != CUBLAS_STATUS_SUCCESS) {
-    throw Error(ErrorCode::kUnsupported, std::string("cuBLAS does not start: ") + cublasGetStatusString(status));
+    throw Error(ErrorCode::kUnsupported, std::string("cuBLAS cannot start: ") + cublasGetStatusString(status));
   }
   return cublas;
 }
@@ -158,7 +158,7 @@ class CudaDevice final : public Device {
   void compute(ggml_cgraph* graph, int first, int last) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
-    queue_->check(cudaPeekAtLastError(), "what was queued before a graph");  // ggml would abort the program
+    queue_->check(cudaPeekAtLastError(), "work queued before a graph");  // ggml would abort the program
     const auto status = static_cast<ggml_status>(compute_nodes(backend_.get(), graph, first, last));
     if (status != GGML_STATUS_SUCCESS) {
       throw Error(ErrorCode::kInternal, std::string("ggml's graph failed: ") + ggml_status_to_string(status));
@@ -206,7 +206,7 @@ class CudaDevice final : public Device {
   void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
-    queue_->check(cudaPeekAtLastError(), "what was queued before a conversion");
+    queue_->check(cudaPeekAtLastError(), "work queued before a conversion");
     if (!convert_to_bf16(queue_->stream(), type, from, to, n)) {
       throw Error(ErrorCode::kUnsupported, std::string("ggml's CUDA back end does not convert ") +
                                                ggml_type_name(static_cast<ggml_type>(type)) + " to bf16");
@@ -256,9 +256,10 @@ std::shared_ptr<Device> open_cuda_device(int index) {
   const int n = count_devices(missing);
   if (n == 0) throw Error(ErrorCode::kNotFound, missing);
   if (index >= n) {
-    throw Error(ErrorCode::kNotFound,
-                "there is no cuda:" + std::to_string(index) + ": this machine has " +
-                    (n == 1 ? "one GPU, cuda:0" : std::to_string(n) + ", cuda:0 to cuda:" + std::to_string(n - 1)));
+    throw Error(
+        ErrorCode::kNotFound,
+        "there is no cuda:" + std::to_string(index) + ": this machine has " +
+            (n == 1 ? "one GPU, cuda:0" : std::to_string(n) + " GPUs, cuda:0 to cuda:" + std::to_string(n - 1)));
   }
   check_opening(cudaSetDevice(index), index);
   cudaDeviceProp properties{};
@@ -267,10 +268,10 @@ std::shared_ptr<Device> open_cuda_device(int index) {
   if (const cudaError_t status = check_kernel_image(); status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     const std::string capability = std::to_string(10 * properties.major + properties.minor);
-    throw Error(ErrorCode::kUnsupported, "the plugin was built for other GPUs than cuda:" + std::to_string(index) +
-                                             " (" + properties.name + "; " + cudaGetErrorString(status) +
+    throw Error(ErrorCode::kUnsupported, "the plugin was not built for cuda:" + std::to_string(index) + " (" +
+                                             properties.name + "; " + cudaGetErrorString(status) +
                                              "): `make cuda CUDA_ARCHITECTURES=" + capability +
-                                             "` builds it for this one");
+                                             "` builds it for this GPU");
   }
   return std::make_shared<CudaDevice>(index, info_of(index, properties));
 }

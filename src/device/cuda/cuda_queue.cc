@@ -27,7 +27,7 @@ PinnedBytes::~PinnedBytes() { cudaFreeHost(data_); }
 
 Event::Event() {
   if (const cudaError_t status = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming); status != cudaSuccess) {
-    throw Error(ErrorCode::kInternal, std::string("CUDA makes no event: ") + cudaGetErrorString(status));
+    throw Error(ErrorCode::kInternal, std::string("CUDA cannot make an event: ") + cudaGetErrorString(status));
   }
 }
 
@@ -59,7 +59,7 @@ void CudaQueue::check(cudaError_t status, const char* what) {
 }
 
 void CudaQueue::require_not_recording(const char* what) const {
-  if (is_recording_) throw Error(ErrorCode::kInternal, std::string("there was ") + what + " within a recording");
+  if (is_recording_) throw Error(ErrorCode::kInternal, std::string(what) + " was requested within a recording");
 }
 
 void CudaQueue::next_slot() {
@@ -121,7 +121,7 @@ void CudaQueue::wait() {
   const std::lock_guard lock(mutex_);
   require_not_recording("a wait");
   use();
-  check(cudaStreamSynchronize(stream_), "what was queued");
+  check(cudaStreamSynchronize(stream_), "queued work");
 }
 
 void CudaQueue::begin_recording() {

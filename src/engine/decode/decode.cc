@@ -18,10 +18,11 @@ void check_step(const Engine::Impl& engine, std::span<Session* const> sessions, 
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     const Session::Impl& session = sessions[i]->impl();
     if (&session.engine_impl() != &engine) {
-      throw Error(ErrorCode::kInvalidArgument, "a session of another engine cannot be in this step");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a session of this step belongs to another engine: give sessions of one engine");
     }
     if (std::count(sessions.begin(), sessions.end(), sessions[i]) > 1) {
-      throw Error(ErrorCode::kInvalidArgument, "a session can be in a step only once");
+      throw Error(ErrorCode::kInvalidArgument, "a session is in this step twice: give each session once");
     }
     session.check_idle();
     session.check_tokens(tokens.subspan(i, 1));

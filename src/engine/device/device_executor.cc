@@ -25,7 +25,7 @@ void check_device_model(const Model::Impl& model) {
     if (layer.kind == LayerKind::kRecurrent) refuse("recurrent layers");
     if (layer.feed_forward.n_expert > 0) refuse("experts");
     if (layer.latent_rank > 0) refuse("latent attention");
-    if (layer.key_dim > 256 || layer.value_dim > 256) refuse("heads of more than 256 numbers");
+    if (layer.key_dim > 256 || layer.value_dim > 256) refuse("heads larger than 256");
   }
 }
 
@@ -33,21 +33,21 @@ void check_device_session(const SessionOptions& options, const std::string& devi
   const auto is_float = [](EntryType type) { return type == EntryType::kF16 || type == EntryType::kBF16; };
   if (!is_float(options.key_type) || !is_float(options.value_type)) {
     throw Error(ErrorCode::kUnsupported,
-                "entries of type " + options.stored_key_types() + " (keys) and " + options.stored_value_types() +
-                    " (values) do not lie on " + device +
-                    " yet: use f16 or bf16 (-ctk, -ctv; a method that stores codes takes bits=own), or --device cpu");
+                device + " does not store entries of type " + options.stored_key_types() + " (keys) and " +
+                    options.stored_value_types() +
+                    " (values) yet: use f16 or bf16 (-ctk, -ctv; a method that stores codes takes bits=own), or "
+                    "--device cpu");
   }
   if (options.eviction.evicts() && options.eviction.fit != Fit::kNone) {
     throw Error(ErrorCode::kUnsupported,
-                "values are not refitted on " + device + " yet: add fit=none to the method, or --device cpu");
+                device + " does not refit values yet: add fit=none to the method, or use --device cpu");
   }
   if (options.key_type != options.value_type) {
-    throw Error(ErrorCode::kUnsupported,
-                "keys and values on " + device + " have one type: give -ctk and -ctv the same");
+    throw Error(ErrorCode::kUnsupported, device + " stores keys and values in one type: give -ctk and -ctv the same");
   }
   if (options.budget && options.budget->unit == Budget::Unit::kLoss) {
     throw Error(ErrorCode::kUnsupported,
-                "a budget that names a loss is not measured on " + device + " yet: give a size, or --device cpu");
+                device + " does not measure a budget given as a loss yet: give a size, or use --device cpu");
   }
 }
 

@@ -257,9 +257,7 @@ void DevicePass::record_moments(const float* q_unrotated) {
 
 namespace {
 
-[[noreturn]] void refuse() {
-  throw Error(ErrorCode::kInternal, "a layer that devices do not compute came to a device");
-}
+[[noreturn]] void refuse() { throw Error(ErrorCode::kInternal, "a device got a layer that devices do not compute"); }
 
 }  // namespace
 

@@ -66,7 +66,7 @@ ggml_tensor* DeviceStep::attend(ggml_context* /*context*/, int layer, ggml_tenso
 
 ggml_tensor* DeviceStep::recur(ggml_context* /*context*/, int /*layer*/, RecurrentStep /*step*/,
                                std::span<ggml_tensor* const> /*inputs*/) {
-  throw Error(ErrorCode::kInternal, "a recurrent layer came to a device");
+  throw Error(ErrorCode::kInternal, "a device got a recurrent layer");
 }
 
 std::span<float> DeviceStep::begin(const DecodePlan& plan) {
@@ -80,7 +80,7 @@ std::span<float> DeviceStep::begin(const DecodePlan& plan) {
     const CacheShape& shape = sequence.cache->shape();
     if (shape.key_type != types.key_type || shape.value_type != types.value_type) {
       throw Error(ErrorCode::kUnsupported,
-                  "sequences of different entry types cannot take a step together on a device");
+                  "a device cannot step sequences of different entry types together: step them one by one");
     }
   }
   set_types(types.key_type, types.value_type);

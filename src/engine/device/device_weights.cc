@@ -63,7 +63,7 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
   for (ggml_tensor* const* place : places) {
     if (!offsets.emplace(*place, bytes).second) continue;
     if (!ggml_is_contiguous(*place)) {
-      throw Error(ErrorCode::kInternal, std::string("the weight ") + (*place)->name + " does not lie in one piece");
+      throw Error(ErrorCode::kInternal, std::string("the weight ") + (*place)->name + " is not stored in one piece");
     }
     bytes += aligned(ggml_nbytes(*place) + kPadding);
   }

@@ -60,7 +60,7 @@ void check_device_memory(const Engine::Impl& engine, std::span<Session::Impl* co
   throw Error(ErrorCode::kOutOfMemory, "a prompt of " + std::to_string(n_prompt) + " tokens takes " + mib(needed) +
                                            " on " + engine.device->info().id + " (" + mib(pages) + " of pages, " +
                                            mib(shared.kv_bytes_staging) + " for the layer that is being read, " +
-                                           mib(shared.hidden_bytes) + " of hidden states), and " + mib(free) +
+                                           mib(shared.hidden_bytes) + " of hidden states), but only " + mib(free) +
                                            " are free: lower the KV budget or shorten the prompt");
 }
 
@@ -142,8 +142,9 @@ void LayerPrefill::begin_pass() {
            std::any_of(targets_.begin(), targets_.end(), [&](const PromptTarget& t) { return t.needs(what); });
   };
   std::vector<std::vector<Token>> suffixes;
-  if (somebody_needs(&EvidenceNeeds::reconstruction_pass))
+  if (somebody_needs(&EvidenceNeeds::reconstruction_pass)) {
     suffixes = reconstruction_parts(*engine_impl().model, tokens);
+  }
   std::optional<LateRepeat> repeat;
   if (somebody_needs(&EvidenceNeeds::late_repeat)) repeat = late_repeat(spec);
 

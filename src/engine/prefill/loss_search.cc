@@ -92,10 +92,10 @@ LossPromise LossSearch::find() const {
     if (promise.expected <= promise.asked) return promise;
   }
   throw LossRefusal(ErrorCode::kInvalidArgument,
-                    "no cut of this prompt by the method '" + session_.options.eviction.text() + "' keeps to " +
-                        session_.options.budget->text() + ": " + session_.options.budget->most().text() + " may cost " +
-                        format_number(std::round(promise.expected * 1e4) / 1e4) +
-                        " nats a token: allow more, or give a size");
+                    "the method '" + session_.options.eviction.text() + "' cannot cut this prompt within " +
+                        session_.options.budget->text() + ": even " + session_.options.budget->most().text() +
+                        " may cost " + format_number(std::round(promise.expected * 1e4) / 1e4) +
+                        " nats a token; allow more, or give a size");
 }
 
 }  // namespace winnow

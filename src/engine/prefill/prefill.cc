@@ -17,11 +17,12 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     const Session::Impl& session = sessions[i]->impl();
     if (session.engine.get() != &engine) {
-      throw Error(ErrorCode::kInvalidArgument, "a session of another engine cannot be in this prefill");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a session of this prefill belongs to another engine: give sessions of one engine");
     }
     if (std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) !=
         sessions.begin() + static_cast<std::ptrdiff_t>(i)) {
-      throw Error(ErrorCode::kInvalidArgument, "a session can be in a prefill only once");
+      throw Error(ErrorCode::kInvalidArgument, "a session is in this prefill twice: give each session once");
     }
     session.check_idle();
     if (sessions.size() == 1) return;
@@ -107,8 +108,8 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
     std::optional<std::int64_t> total;
     if (evicts && first.options.budget->unit == Budget::Unit::kLoss && !first.statistics.promise) {
       throw Error(ErrorCode::kUnsupported,
-                  "what " + first.options.budget->text() +
-                      " comes to is found with a session's first prompt, and this one was fed otherwise: give a size");
+                  "the budget " + first.options.budget->text() +
+                      " is measured on a session's first prompt, but this session was fed another way: give a size");
     }
     if (evicts) {
       const auto n = static_cast<std::int32_t>(tokens.size());

@@ -26,8 +26,8 @@ int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const Engine
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (std::equal(all[rank].begin(), all[rank].end(), bytes.begin(), bytes.end())) continue;
       throw Error(ErrorCode::kInvalidArgument,
-                  "rank " + std::to_string(rank) + " has another model, or other flags, than rank " +
-                      std::to_string(pipeline.rank()) + ": start all of them with the same ones");
+                  "rank " + std::to_string(rank) + " has a different model or different flags from rank " +
+                      std::to_string(pipeline.rank()) + ": start all ranks with the same ones");
     }
     int most = 0;
     for (const std::vector<std::byte>& message : pipeline.gather(std::as_bytes(std::span(&options.n_threads, 1)))) {

@@ -23,7 +23,8 @@ class Follower {
   // Repeats a call. Returns false once there are no more. Throws Error(kBadFile) for an unknown one.
   bool repeat(const std::string& message) {
     std::istringstream in(message);
-    NumberReader reader(in, message.size(), "rank 0 has told a call that nobody knows: start the same winnow on all");
+    NumberReader reader(in, message.size(),
+                        "rank 0 sent a call that this rank does not know: start the same winnow on all ranks");
     for (const std::uint64_t number : reader.get_array<std::uint64_t>(message.size())) {
       prefills_.erase(number);
       sessions_.erase(number);
@@ -130,7 +131,7 @@ void Engine::follow() {
   const Pipeline& pipeline = impl_->pipeline;
   if (!impl_->options.is_led || pipeline.n_ranks() == 1 || pipeline.is_first()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "only ranks behind the first one follow it, with EngineOptions::is_led: make calls on the others");
+                "this rank has nothing to follow: call follow() on ranks after the first, with EngineOptions::is_led");
   }
   Follower follower(shared_from_this());
   // An error that rank 0 does not have leaves this rank without what later calls need, so it ends all ranks.

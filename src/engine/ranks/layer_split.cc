@@ -86,7 +86,7 @@ std::vector<int> even_begins(const ModelSpec& spec, const GgufFile& file, int n_
     int n_parts = 0;
     for (int l = 0; l < spec.n_layer(); ++l) n_parts += may_begin(spec, l) ? 1 : 0;
     throw Error(ErrorCode::kInvalidArgument, "the model's " + std::to_string(spec.n_layer()) +
-                                                 " layers can be parted among at most " + std::to_string(n_parts) +
+                                                 " layers can be split among at most " + std::to_string(n_parts) +
                                                  " ranks, not " + std::to_string(n_ranks) + ": start fewer");
   }
   while (enough - too_few > 1) {
@@ -108,7 +108,7 @@ std::vector<LayerRange> split_layers(const ModelSpec& spec, const GgufFile& file
                                      std::span<const int> first_layers) {
   if (!first_layers.empty() && std::ssize(first_layers) != n_ranks - 1) {
     throw Error(ErrorCode::kInvalidArgument, "layers for " + std::to_string(first_layers.size() + 1) +
-                                                 " ranks were given and there are " + std::to_string(n_ranks) +
+                                                 " ranks were given, but there are " + std::to_string(n_ranks) +
                                                  ": name the first layer of every rank but the first one");
   }
   std::vector<int> begins = {0};
@@ -121,7 +121,7 @@ std::vector<LayerRange> split_layers(const ModelSpec& spec, const GgufFile& file
     const int layer = begins[r];
     if (layer <= begins[r - 1] || layer >= spec.n_layer()) {
       throw Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(r) + " cannot begin with layer " +
-                                                   std::to_string(layer) + ": it has to be above " +
+                                                   std::to_string(layer) + ": give one above " +
                                                    std::to_string(begins[r - 1]) + " and below " +
                                                    std::to_string(spec.n_layer()));
     }

@@ -12,9 +12,8 @@ namespace {
 // Copies a message to rows. Throws Error(kInternal) if its size is another one.
 void fill(std::span<float> rows, const std::vector<std::byte>& message) {
   if (message.size() != rows.size_bytes()) {
-    throw Error(ErrorCode::kInternal,
-                "the ranks of a pipeline are not at the same place: " + std::to_string(message.size()) +
-                    " bytes came for " + std::to_string(rows.size_bytes()));
+    throw Error(ErrorCode::kInternal, "the ranks of a pipeline are out of step: " + std::to_string(message.size()) +
+                                          " bytes arrived, expected " + std::to_string(rows.size_bytes()));
   }
   std::memcpy(rows.data(), message.data(), message.size());
 }
@@ -56,7 +55,7 @@ int Pipeline::holder(int layer) const {
 void Pipeline::check_whole(const std::string& what) const {
   if (n_ranks() == 1) return;
   throw Error(ErrorCode::kUnsupported,
-              what + " cannot be made of a model that several ranks hold: start winnow without MPI for it");
+              what + " is not possible for a model that several ranks share: start winnow without MPI");
 }
 
 void Pipeline::receive_rows(std::span<float> rows) const {

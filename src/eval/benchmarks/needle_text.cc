@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -10,7 +11,8 @@ namespace winnow::eval {
 std::vector<double> depths_of(const SampleOptions& options, std::vector<double> by_default) {
   for (const double depth : options.depths) {
     if (!(depth >= 0 && depth <= 100)) {
-      throw Error(ErrorCode::kInvalidArgument, "a depth is a percentage from 0 to 100");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a depth is " + format_number(depth) + ": give a percentage from 0 to 100");
     }
   }
   return options.depths.empty() ? std::move(by_default) : options.depths;
@@ -18,7 +20,9 @@ std::vector<double> depths_of(const SampleOptions& options, std::vector<double> 
 
 std::vector<std::int32_t> lengths_of(const SampleOptions& options, std::vector<std::int32_t> by_default) {
   for (const std::int32_t length : options.lengths) {
-    if (length < 1) throw Error(ErrorCode::kInvalidArgument, "a length is a positive number of tokens");
+    if (length < 1) {
+      throw Error(ErrorCode::kInvalidArgument, "a length is " + std::to_string(length) + " tokens: give 1 or more");
+    }
   }
   return options.lengths.empty() ? std::move(by_default) : options.lengths;
 }

@@ -53,7 +53,9 @@ NeedleData read_needle_data(const SampleOptions& options) {
     return true;
   });
   data.names = read_json((folder / "names.json").string(), input::kDataset);
-  if (!data.names.is_object()) refuse_file((folder / "names.json").string(), "is not an object of languages");
+  if (!data.names.is_object()) {
+    refuse_file((folder / "names.json").string(), "is not a JSON object with a list of names for each language");
+  }
   return data;
 }
 
@@ -64,7 +66,7 @@ std::vector<Needle> draw_needles(const NeedleData& data, const std::string& lang
   }
   if (all.size() < n) {
     throw Error(ErrorCode::kInvalidArgument, "there are only " + std::to_string(all.size()) + " needles in " +
-                                                 language + ", and " + std::to_string(n) + " depths: name fewer");
+                                                 language + " for " + std::to_string(n) + " depths: name fewer depths");
   }
   random.shuffle(all);
   all.resize(n);

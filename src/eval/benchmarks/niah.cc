@@ -55,8 +55,9 @@ class Niah : public Benchmark {
     for (const std::int32_t length : lengths) {
       const auto n_total = static_cast<std::size_t>(length);
       if (n_total <= kBuffer + n_needle) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "a length of niah is more than " + std::to_string(kBuffer + n_needle) + " tokens");
+        throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) +
+                                                     " tokens is too short for niah: give more than " +
+                                                     std::to_string(kBuffer + n_needle));
       }
       const std::size_t n_context = n_total - kBuffer - n_needle;
       if (text.size() < n_context) {

@@ -41,7 +41,9 @@ class Passages : public Benchmark {
   // books.
   void add_length(const std::vector<Book>& all, const std::vector<TokenText>& texts, std::int32_t length,
                   const SampleOptions& options, std::vector<Sample>& samples) const {
-    if (length < 1) throw Error(ErrorCode::kInvalidArgument, "a length is a positive number of tokens");
+    if (length < 1) {
+      throw Error(ErrorCode::kInvalidArgument, "a length is " + std::to_string(length) + " tokens: give 1 or more");
+    }
     const auto n_context = static_cast<std::size_t>(length);
     const std::size_t n_needed = n_context + static_cast<std::size_t>(n_continuation_);
     std::vector<std::vector<std::size_t>> slots;
@@ -93,7 +95,7 @@ class Passages : public Benchmark {
 }  // namespace
 
 const Benchmark& fidelity() {
-  static const Passages benchmark("fidelity", "predictions of running text beside the full cache's", 64);
+  static const Passages benchmark("fidelity", "predictions of running text compared with the full cache's", 64);
   return benchmark;
 }
 

@@ -10,7 +10,7 @@ namespace winnow::eval {
 Fields question_fields(const std::string& input) { return {{"input", input}, {"question", input}}; }
 
 void add_options(const std::vector<std::string>& options, Fields& fields) {
-  if (options.size() < 4) throw BadRecord("\"options\" are fewer than four");
+  if (options.size() < 4) throw BadRecord("\"options\" has fewer than four entries");
   for (std::size_t i = 0; i < 4; ++i) fields[std::string("OPTION_") + "ABCD"[i]] = options[i];
 }
 
@@ -19,7 +19,7 @@ std::vector<std::string> choice_labels(const std::vector<std::string>& answer,
   if (answer.empty()) throw BadRecord("\"answer\" is empty");
   if (answer.size() == 2 && answer[1].size() == 1 && answer[1][0] >= 'A' && answer[1][0] <= 'D') return answer;
   const auto found = std::find(options.begin(), options.end(), answer[0]);
-  if (found == options.end() || found - options.begin() >= 4) throw BadRecord("\"answer\" is none of \"options\"");
+  if (found == options.end() || found - options.begin() >= 4) throw BadRecord("\"answer\" is not among \"options\"");
   return {answer[0], std::string(1, "ABCD"[found - options.begin()])};
 }
 

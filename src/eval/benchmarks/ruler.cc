@@ -58,7 +58,9 @@ Sample sample_of_line(const RulerTask& task, const Record& record) {
     prefix = record.text("answer_prefix");
   } else {
     const std::size_t at = input.rfind(needle ? " The special magic" : " Answer:");
-    if (at == std::string::npos) throw BadRecord("\"input\" has no answer prefix, nor is there \"answer_prefix\"");
+    if (at == std::string::npos) {
+      throw BadRecord("\"input\" has no answer prefix, and the field \"answer_prefix\" is missing");
+    }
     prefix = input.substr(at);
     input.resize(at);
   }
@@ -140,7 +142,7 @@ class Ruler : public Benchmark {
     for (const std::string& file : missing) {
       const std::string message = "there is no " + file + " in '" + options.data + "'";
       if (!options.tasks.empty()) throw Error(ErrorCode::kNotFound, message + " (made by NVIDIA/RULER's scripts)");
-      if (options.on_skipped) options.on_skipped(message + ": left out");
+      if (options.on_skipped) options.on_skipped(message);
     }
     return samples;
   }
@@ -186,7 +188,7 @@ class Ruler : public Benchmark {
                             : "hotpot_dev_distractor_v1.json (HotpotQA's dev set, distractor setting)") +
             " in the folder that --data names";
         if (!options.tasks.empty()) throw Error(ErrorCode::kNotFound, message);
-        if (options.on_skipped) options.on_skipped(message + ": left out");
+        if (options.on_skipped) options.on_skipped(message);
         continue;
       }
       for (const std::int32_t length : lengths_of(options, {kRulerLength})) {

@@ -23,7 +23,7 @@ const nlohmann::json& part_of(const nlohmann::json& row, const nlohmann::json& t
   for (const nlohmann::json& part : row.at("parts")) {
     if (part.at("task") == task) return part;
   }
-  throw BadRecord("a turn of a mixed task has no \"task\" that is known");
+  throw BadRecord("a turn of a mixed task has no known \"task\"");
 }
 
 RawTurn read_turn(const nlohmann::json& row, const nlohmann::json& value) {

@@ -149,7 +149,7 @@ void check_against(const std::string& against, const Results& results) {
     names += (names.empty() ? "" : "; ") + variant.name();
   }
   throw Error(ErrorCode::kNotFound,
-              "there are no answers of '" + against + "' to set the others against; there are those of: " + names);
+              "there are no answers of '" + against + "' to compare the others with; there are those of: " + names);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ void check_reference(const std::string& folder, const StoredRun& run) {
   if (types == reference_types(types) || run.configuration.contains(kReferenceTypes)) return;
   for (const auto& [key, answer] : run.answers) {
     if (!compares(protocol_of(key.benchmark))) continue;
-    throw Error(ErrorCode::kUnsupported, "'" + folder + "' holds " + key.benchmark + " of " + types.text() +
-                                             " entries that was measured from the full cache in " + types.text() +
+    throw Error(ErrorCode::kUnsupported, "'" + folder + "' holds " + key.benchmark + " with " + types.text() +
+                                             " entries, measured against the full cache in " + types.text() +
                                              ", not in f16: run it again, into a new folder");
   }
 }
@@ -77,8 +77,8 @@ Results load_results(const std::vector<std::string>& folders) {
     StoredRun run = read_run(folder);
     const std::string own = run.configuration.value("model_fingerprint", "");
     if (!fingerprint.empty() && own != fingerprint) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "'" + folder + "' is a run of another model than '" + folders[0] + "': report one model at a time");
+      throw Error(ErrorCode::kInvalidArgument, "'" + folder + "' is a run of a different model from '" + folders[0] +
+                                                   "': report one model at a time");
     }
     fingerprint = own;
     check_reference(folder, run);

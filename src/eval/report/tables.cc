@@ -419,8 +419,8 @@ std::vector<std::string> headline(const Results& results, const std::vector<Sect
       " Intervals are 95 % bootstrap intervals over samples; samples of one source are drawn "
       "together."};
   if (static_cast<std::int64_t>(n) < results.n_expected) {
-    lines.push_back("The evaluation is not through: " + std::to_string(n) + " of " +
-                    std::to_string(results.n_expected) + " answers are there.");
+    lines.push_back("The evaluation is not finished: it has " + std::to_string(n) + " of " +
+                    std::to_string(results.n_expected) + " answers.");
   }
   return lines;
 }

@@ -123,7 +123,7 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
             answer.score = callbacks.score(item.sample, turn, answer.text);
             if (!turn.keyword.empty()) answer.has_keyword = answer.text.find(turn.keyword) != std::string::npos;
           },
-          [&](const std::string& reason) { answer.error = "it could not be scored: " + reason; });
+          [&](const std::string& reason) { answer.error = "the answer could not be scored: " + reason; });
       put(answer);
     }
     if (failed) return;

@@ -40,7 +40,8 @@ void Runner::Impl::force_item(const WorkItem& item) {
         const std::size_t n_all = continued.text.size() + continuation.n_feed;
         if (n_all > static_cast<std::size_t>(options.n_ctx)) {
           throw Error(ErrorCode::kContextFull, "text and continuation have " + std::to_string(n_all) +
-                                                   " tokens and the context " + std::to_string(options.n_ctx));
+                                                   " tokens, more than the context of " +
+                                                   std::to_string(options.n_ctx) + ": raise -c");
         }
         passes.push_back({.item = &item,
                           .turns = {0},
@@ -141,8 +142,8 @@ void Runner::Impl::answer_question(const Session& session, const Pass& pass, For
   answer.counts_first = session.n_tokens() > static_cast<int>(pass.prompt.tokens.size());
   if (answer.n_feed == 0 && !answer.counts_first) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the full cache's answer ends with its first token, which is predicted before the cut: ask "
-                "question-agnostic");
+                "the full cache's answer ends with its first token, which is predicted before the cut: "
+                "use the question mode agnostic");
   }
 }
 

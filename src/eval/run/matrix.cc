@@ -76,8 +76,7 @@ std::vector<std::string> split_methods(std::string_view list) {
 }
 
 std::vector<Cell> make_cells(const std::vector<std::string>& methods, const std::vector<std::string>& budgets) {
-  if (methods.empty())
-    throw Error(ErrorCode::kInvalidArgument, "there is no method to evaluate: name one, e.g. snapkv");
+  if (methods.empty()) throw Error(ErrorCode::kInvalidArgument, "no method is given: name one, e.g. snapkv");
   std::vector<Cell> cells;
   bool any_evicts = false;
   const auto add = [&](const EvictionOptions& eviction, const std::optional<Budget>& budget) {
@@ -87,7 +86,7 @@ std::vector<Cell> make_cells(const std::vector<std::string>& methods, const std:
       const std::string at = budget ? " with the budget " + cell.budget_text : "";
       throw Error(ErrorCode::kInvalidArgument,
                   cell.method == other.method
-                      ? "'" + cell.method + "'" + at + " is there twice: name it once"
+                      ? "'" + cell.method + "'" + at + " is given twice: name it once"
                       : "'" + other.method + "' and '" + cell.method + "' are the same method: name one of them");
     }
     cells.push_back(std::move(cell));

@@ -31,7 +31,8 @@ void check_data_names(const EvaluationRequest& request) {
     const auto has_it = [&, name = name](const std::string& benchmark) { return samples_of(benchmark) == name; };
     const bool is_known = name.empty() || std::any_of(request.benchmarks.begin(), request.benchmarks.end(), has_it);
     if (!is_known) {
-      throw Error(ErrorCode::kInvalidArgument, "there is data for '" + name + "', which is not among the benchmarks");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "data is given for '" + name + "', which is not among the benchmarks: leave it out");
     }
   }
 }
@@ -73,7 +74,7 @@ void check_inputs(const EvaluationRequest& request) {
 std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
   if (asks(protocol_of(benchmark))) return request.modes;
   if (request.modes == std::vector{QuestionMode::kAware}) {
-    plan.notes.push_back(benchmark + " has no questions: its cache is cut without.");
+    plan.notes.push_back(benchmark + " has no questions: its cache is cut without one.");
   }
   return {QuestionMode::kAgnostic};
 }
@@ -138,7 +139,7 @@ void check_shape(const std::string& method, const std::string& kind, const std::
     return std::to_string(n_layer) + (is_even ? " layers of " + std::to_string(of_layers.front()) : " layers of other");
   };
   throw Error(ErrorCode::kInvalidArgument, "'" + method + "': its " + kind + " is for " + text(heads.size(), heads) +
-                                               " heads, the model has " +
+                                               " heads, but the model has " +
                                                text(info.layers.size(), info.dimension(&LayerInfo::n_kv_head)) +
                                                " KV heads: name the " + kind + " of this model");
 }
@@ -186,7 +187,7 @@ std::vector<Cell> check_request(const EvaluationRequest& request) {
     if (!asks(protocol_of(samples_of(name))) && asks(protocol_of(name))) {
       throw Error(ErrorCode::kInvalidArgument,
                   "'" + name + "': " + std::string(benchmark.name()) +
-                      " has no questions to answer; `fidelity` alone is over running text");
+                      " has no questions to answer: use `fidelity` by itself for running text");
     }
     SampleOptions options;
     options.tasks = tasks_of(request, benchmark);

@@ -101,7 +101,7 @@ PromptBuilder::Continued PromptBuilder::continued(const Sample& sample) const {
   if (turn.references.empty()) throw Error(ErrorCode::kBadFile, "the sample has no continuation");
   const std::vector<Token> text = model_->tokenize(sample.context, true, false);
   const std::vector<Token> all = model_->tokenize(sample.context + turn.references.front(), true, false);
-  if (all.size() < text.size() + 2) throw Error(ErrorCode::kBadFile, "the continuation has less than two tokens");
+  if (all.size() < text.size() + 2) throw Error(ErrorCode::kBadFile, "the continuation has fewer than two tokens");
   const auto split = all.begin() + static_cast<std::ptrdiff_t>(text.size());
   return {{all.begin(), split}, {split, all.end()}};
 }

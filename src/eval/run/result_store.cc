@@ -53,7 +53,7 @@ void for_each_line(const std::string& path, const std::function<void(const Json&
       take(Json::parse(*line));
     } catch (const Json::exception& error) {
       throw Error(ErrorCode::kBadFile, "line " + std::to_string(number) + " of '" + path +
-                                           "' is damaged: delete that line, and its sample is run again");
+                                           "' is damaged: delete that line to run its sample again");
     }
   }
 }
@@ -119,8 +119,7 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
   const std::string path = (fs::path(folder_) / kRunFile).string();
   if (!fs::exists(path, error)) {
     if (start == Start::kResume) {
-      throw Error(ErrorCode::kNotFound,
-                  "there is no run to resume in '" + folder_ + "': leave --resume out to begin it");
+      throw Error(ErrorCode::kNotFound, "'" + folder_ + "' has no run to resume: leave out --resume to begin one");
     }
     fs::create_directories(folder_, error);
     if (error) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());

@@ -86,7 +86,7 @@ void Runner::Impl::check_memory(const std::string& what, std::size_t bytes) cons
   const auto mebibytes = [](std::size_t n) { return std::to_string((n + (1 << 20) - 1) >> 20) + " MiB"; };
   if (bytes <= options.kv_memory) return;
   throw Error(ErrorCode::kOutOfMemory,
-              what + " needs " + mebibytes(bytes) + " and --kv-memory is " + mebibytes(options.kv_memory));
+              what + " needs " + mebibytes(bytes) + ", but --kv-memory is " + mebibytes(options.kv_memory));
 }
 
 void Runner::Impl::put(const Answer& answer) {

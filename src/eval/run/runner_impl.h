@@ -140,7 +140,7 @@ void guarded(const Work& work, const Failed& failed) {
     if (error.code() == ErrorCode::kCancelled) throw;
     failed(std::string(error.what()));
   } catch (const std::bad_alloc&) {
-    failed(std::string("the machine has no memory left for it: give a smaller --kv-memory or --batch"));
+    failed(std::string("the machine ran out of memory: give a smaller --kv-memory or --batch"));
   } catch (const std::exception& error) {
     failed(std::string(error.what()));
   }

@@ -46,7 +46,7 @@ std::vector<float> kept_scores(const ScoredLayer& layer, int h, const std::vecto
 void Cut::State::check_shape() const {
   if (!shape.fixed_budget.empty()) {
     if (std::ssize(shape.fixed_budget) != n_heads()) {
-      throw Error(ErrorCode::kInternal, "a cut got fixed budgets for another number of heads");
+      throw Error(ErrorCode::kInternal, "a cut got fixed budgets for the wrong number of heads");
     }
     return;
   }

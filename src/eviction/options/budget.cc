@@ -28,8 +28,8 @@ constexpr double kMaxBytes = 0x1p53;
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, "the budget '" + std::string(text.substr(0, 64)) + "' " + why +
                                                ": give tokens per head (512), a part of the prompt (20%), a part of "
-                                               "its bytes in f16 (5%bytes), a size (64MiB) or what the cut may "
-                                               "cost in nats a token (kl=0.02)");
+                                               "its bytes in f16 (5%bytes), a size (64MiB) or the loss to allow in "
+                                               "nats a token (kl=0.02)");
 }
 
 constexpr std::string_view kOfBytes = "%bytes";
@@ -67,15 +67,15 @@ Budget Budget::parse(std::string_view text) {
   if (text.starts_with(kLossPrefix)) {
     const std::optional<double> loss = plain_number(text.substr(kLossPrefix.size()));
     if (!loss) refuse(text, "is not a number of nats");
-    if (*loss < kLeastLoss) refuse(text, "allows less than a cut can keep to");
-    if (*loss > kMostLoss) refuse(text, "allows anything");
+    if (*loss < kLeastLoss) refuse(text, "allows a smaller loss than any cut can keep to");
+    if (*loss > kMostLoss) refuse(text, "allows any loss");
     return {.unit = Unit::kLoss, .amount = *loss};
   }
   const bool is_of_bytes = text.ends_with(kOfBytes);
   if (text.back() == '%' || is_of_bytes) {
     const std::optional<double> percent =
         plain_number(text.substr(0, text.size() - (is_of_bytes ? kOfBytes.size() : 1)));
-    if (!percent) refuse(text, "is not a number of per cent");
+    if (!percent) refuse(text, "is not a percentage");
     if (!(*percent > 0)) refuse(text, "keeps nothing");
     if (*percent > 100) refuse(text, "is more than the whole prompt");
     return {.unit = is_of_bytes ? Unit::kByteFraction : Unit::kFraction, .amount = *percent / 100.0};

@@ -69,7 +69,7 @@ std::deque<OptionRow> common_rows() {
       {"selector", "a selector's name", "which tokens stay, given how many (also: select)", kEveryMethod,
        set_text<&O::selector>, get_text<&O::selector>},
       {"window", "integer >= 0",
-       "last tokens: always kept, and the rows of window scorers; half of the budget beside the sinks where it does "
+       "last tokens: always kept, and the rows of window scorers; half of the budget without the sinks where it does "
        "not fit",
        kEveryMethod, set_integer<&O::window>, get_integer<&O::window>},
       {"sinks", "integer >= 0", "first tokens: always kept", kEveryMethod, set_integer<&O::sinks>,
@@ -130,7 +130,7 @@ void check_option(const Option& option, const std::string& part) {
       continue;
     }
     throw Error(ErrorCode::kInvalidArgument, "the option '" + option.name + "' of " + part +
-                                                 " is declared otherwise already, for " + row.used_by +
+                                                 " is already declared differently, for " + row.used_by +
                                                  ": give it another name");
   }
 }

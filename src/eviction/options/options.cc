@@ -59,7 +59,7 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
   std::vector<std::string> given;
   std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty()) {
-    refuse("there is nothing after the colon of '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
+    refuse("nothing follows the colon in '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
   }
   while (!rest.empty()) {
     // Text after a comma that is no option belongs to the value before it: bits=8:0.3,4.
@@ -148,7 +148,7 @@ std::string EvictionOptions::cost() const {
 void EvictionOptions::set(std::string_view option, std::string_view value) {
   const OptionRow& row = find_option(option);
   if (!row.set(*this, value)) {
-    refuse("the option '" + row.name + "' cannot be '" + std::string(value.substr(0, 64)) + "': give " + row.values);
+    refuse("the option '" + row.name + "' is '" + std::string(value.substr(0, 64)) + "': give " + row.values);
   }
   if (row.name == "head-file") importance.reset();
   if (row.name == "profile") utility_profile.reset();
@@ -166,7 +166,7 @@ void EvictionOptions::validate() const {
     const std::string value = row.get(*this);
     EvictionOptions copy;
     if (!value.empty() && !row.set(copy, value)) {
-      refuse("the option '" + row.name + "' cannot be '" + value + "': give " + row.values);
+      refuse("the option '" + row.name + "' is '" + value + "': give " + row.values);
     }
   }
   if (window < parts.layers->least_window(*this)) {
@@ -174,23 +174,22 @@ void EvictionOptions::validate() const {
            std::to_string(parts.layers->least_window(*this)) + " or more");
   }
   if (window < parts.scorer->least_window(*this)) {
-    refuse("the scorer '" + scorer + "' reads the window's rows and the window is " + std::to_string(window) +
+    refuse("the scorer '" + scorer + "' reads the window's rows, but the window is " + std::to_string(window) +
            ": raise it to " + std::to_string(parts.scorer->least_window(*this)) + " or more");
   }
   if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
     refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +
-           "' are no attention: take h2o, tova, snapkv, cake, lava, kvzip or rms as the scorer, or selector=top-k");
+           "' are not attention: use h2o, tova, snapkv, cake, lava, kvzip or rms as the scorer, or selector=top-k");
   }
   if (parts.layers->is_global() != parts.heads->is_global()) {
     refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
   }
   if (parts.layers->needs_non_negative_scores() && !parts.scorer->is_non_negative()) {
     refuse("layers=" + layers + " takes the entropy of the scores, and those of '" + scorer +
-           "' are negative: take another scorer or other layers");
+           "' can be negative: use another scorer or other layers");
   }
   if (reads_head_file() && text_of("head-file").empty() && importance == nullptr) {
-    refuse((heads == "uniform" ? layers : heads) +
-           " allots by a file of head importances: name it with head-file=FILE");
+    refuse((heads == "uniform" ? layers : heads) + " needs a file of head importances: name it with head-file=FILE");
   }
   if (reads_profile() && utility_profile != nullptr && !utility_profile->scorer.empty() &&
       utility_profile->scorer != scorer_text()) {

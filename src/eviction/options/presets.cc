@@ -119,10 +119,13 @@ void register_method(const std::string& name, const std::string& text, const std
   check_name("method", name);
   for (const MethodInfo& method : methods()) {
     if (method.name != name) continue;
-    throw Error(ErrorCode::kInvalidArgument, "there is a method '" + name + "' already: give it another name");
+    throw Error(ErrorCode::kInvalidArgument, "a method '" + name + "' already exists: choose another name");
   }
   EvictionOptions options = EvictionOptions::parse(text);
-  if (!options.evicts()) throw Error(ErrorCode::kInvalidArgument, "a method cannot stand for 'full', which keeps all");
+  if (!options.evicts()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a new method must evict, but 'full' keeps everything: name another one to build on");
+  }
   options.method = name;
   methods().push_back({.name = name, .summary = summary, .paper = paper, .options = std::move(options)});
 }

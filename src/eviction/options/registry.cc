@@ -70,11 +70,13 @@ class PartTable {
   }
 
   void add(const std::string& name, std::unique_ptr<const Part> part) {
-    if (part == nullptr) throw Error(ErrorCode::kInvalidArgument, "there is no " + std::string(kind_) + " to register");
+    if (part == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, "the " + std::string(kind_) + " to register is null: give one");
+    }
     check_name(kind_, name);
     if (find_entry(name) != nullptr) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "there is a " + std::string(kind_) + " '" + name + "' already: give it another name");
+                  "a " + std::string(kind_) + " '" + name + "' already exists: choose another name");
     }
     add(name, *part);
     owned_.push_back(std::move(part));
@@ -153,9 +155,9 @@ void check_name(std::string_view kind, std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '+';
   });
   if (is_word) return;
-  throw Error(ErrorCode::kInvalidArgument, "a " + std::string(kind) + " cannot be called '" +
-                                               std::string(name.substr(0, 64)) +
-                                               "': take lower-case letters, digits, hyphens and plus signs");
+  throw Error(ErrorCode::kInvalidArgument,
+              "the " + std::string(kind) + " name '" + std::string(name.substr(0, 64)) +
+                  "' is not valid: use 1 to 64 lower-case letters, digits, hyphens and plus signs");
 }
 
 void register_built_in_parts() {

@@ -31,7 +31,7 @@ class Combined final : public Scorer {
     return needs;
   }
   std::vector<Option> options() const override {
-    return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms beside kvzip, times the root of the tokens"),
+    return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms next to kvzip, times the root of the tokens"),
             choice_option("repeat", {"fitting", "always", "late", "whole"}, "fitting",
                           "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
                           "through the later layers or the whole model instead of by the budget")};

@@ -24,7 +24,7 @@ std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& 
                 "the head-importance file is for " + what + ": name the file of this model");
   };
   if (std::ssize(importance->weight) != shape.n_layer()) {
-    refuse(std::to_string(importance->weight.size()) + " layers, the model has " + std::to_string(shape.n_layer()));
+    refuse(std::to_string(importance->weight.size()) + " layers, but the model has " + std::to_string(shape.n_layer()));
   }
   std::vector<double> weights;
   for (int l = 0; l < shape.n_layer(); ++l) {
@@ -32,7 +32,7 @@ std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& 
     const int n_kv_head = shape.heads[l];
     if (n_kv_head == 0) continue;
     if (layer.empty() || layer.size() % n_kv_head != 0) {
-      refuse(std::to_string(layer.size()) + " heads in layer " + std::to_string(l) + ", the model has " +
+      refuse(std::to_string(layer.size()) + " heads in layer " + std::to_string(l) + ", but the model has " +
              std::to_string(n_kv_head) + " KV heads there");
     }
     const auto n_group = static_cast<std::ptrdiff_t>(layer.size() / n_kv_head);

@@ -23,7 +23,7 @@ class LuKvTable final : public HeadTable {
     EvictionOptions loaded = options;
     loaded.load_files();
     if (loaded.utility_profile == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, "lu-kv allots by a calibrated profile: name it with profile=FILE");
+      throw Error(ErrorCode::kInvalidArgument, "lu-kv needs a calibrated profile: name it with profile=FILE");
     }
     loaded.validate();
     return weights_of(*loaded.utility_profile, shape);
@@ -33,7 +33,7 @@ class LuKvTable final : public HeadTable {
   // Returns weights in units of N.
   static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape) {
     if (profile.heads != shape.heads) {
-      throw Error(ErrorCode::kInvalidArgument, "the profile is for " + text_of(profile.heads) + ", the model has " +
+      throw Error(ErrorCode::kInvalidArgument, "the profile is for " + text_of(profile.heads) + ", but the model has " +
                                                    text_of(shape.heads) + ": calibrate this model");
     }
     const auto n_heads = static_cast<std::size_t>(shape.n_heads());

@@ -17,8 +17,9 @@ std::string UtilityProfile::model_text(std::uint64_t fingerprint) { return hex_t
 
 std::vector<std::string> UtilityProfile::folders() {
   std::vector<std::string> folders;
-  if (const char* named = std::getenv("WINNOW_PROFILES"); named != nullptr && *named != '\0')
+  if (const char* named = std::getenv("WINNOW_PROFILES"); named != nullptr && *named != '\0') {
     folders.emplace_back(named);
+  }
   std::error_code no_proc;
   const fs::path program = fs::read_symlink("/proc/self/exe", no_proc);
   if (!no_proc) {
@@ -57,8 +58,8 @@ void EvictionOptions::find_profile(std::uint64_t model_fingerprint) {
   if (utility_profile == nullptr) utility_profile = UtilityProfile::find(model, scorer_text());
   if (utility_profile == nullptr) {
     throw Error(ErrorCode::kNotFound,
-                "'" + method + "' allots by a profile calibrated on the model, and none is there " +
-                    "for this model (" + model + ") and the scorer " + scorer_text() + ": " + remedy);
+                "'" + method + "' needs a profile calibrated on the model, but there is none for this model (" + model +
+                    ") and the scorer " + scorer_text() + ": " + remedy);
   }
   if (!utility_profile->model.empty() && utility_profile->model != model) {
     const std::string& profile = text_of("profile");

@@ -42,11 +42,13 @@ std::vector<int> read_heads(const std::string& path, const Json& json) {
 void read_table(const std::string& path, const Json& json, UtilityProfile& profile) {
   for (const Json& ratio : json.at("ratios")) profile.ratios.push_back(number_of(path, ratio));
   for (const Json& at_ratio : json.at("kept")) {
-    if (at_ratio.size() != profile.heads.size()) refuse_file(path, "has a row of another number of layers");
+    if (at_ratio.size() != profile.heads.size()) {
+      refuse_file(path, "has a row with the wrong number of layers: calibrate again");
+    }
     auto n_kv_head = profile.heads.begin();
     for (const Json& layer : at_ratio) {
       if (std::ssize(layer) != *n_kv_head++) {
-        refuse_file(path, "has a row of another number of heads");
+        refuse_file(path, "has a row with the wrong number of heads: calibrate again");
       }
       for (const Json& kept : layer) profile.kept.push_back(number_of(path, kept));
     }
@@ -91,10 +93,10 @@ UtilityProfile UtilityProfile::load(const std::string& path) {
     profile.tool = json.value("tool", "");
     read_table(path, json, profile);
     if (json.contains("checksum") && json.at("checksum") != checksum(json)) {
-      refuse_file(path, "is damaged, its checksum does not fit: calibrate again, or fetch it again");
+      refuse_file(path, "is damaged (its checksum does not match): calibrate again, or fetch it again");
     }
   } catch (const Json::exception&) {
-    refuse_file(path, "lacks a field of a profile, or holds one of another type: calibrate again");
+    refuse_file(path, "lacks a field of a profile, or has one of the wrong type: calibrate again");
   }
   check_table(path, profile);
   return profile;

@@ -47,8 +47,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
     metadata.refuse(ErrorCode::kUnsupported, "experts in groups (expert_group_count, DeepSeek-V3) are not supported");
   }
   if (metadata.has("attention.temperature_scale")) {
-    metadata.refuse(ErrorCode::kUnsupported,
-                    "a temperature of attention (attention.temperature_scale) is not supported");
+    metadata.refuse(ErrorCode::kUnsupported, "an attention temperature (attention.temperature_scale) is not supported");
   }
   const int n_layer = spec.n_layer() + spec.n_skipped_layers;
   const int n_dense = metadata.integer_or("leading_dense_block_count", 0, 0, n_layer);

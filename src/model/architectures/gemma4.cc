@@ -22,10 +22,9 @@ void share_entries(const Metadata& metadata, int n_shared, ModelSpec& spec) {
     const LayerSpec* from = source >= 0 ? &spec.layers[static_cast<std::size_t>(source)] : nullptr;
     if (from == nullptr || from->sliding_window != layer.sliding_window || from->n_kv_head != layer.n_kv_head ||
         from->key_dim != layer.key_dim || from->value_dim != layer.value_dim) {
-      metadata.refuse(ErrorCode::kBadFile, "layer " + std::to_string(l) +
-                                               " has no keys and values of its own (attention.shared_kv_layers), and "
-                                               "those of layer " +
-                                               std::to_string(source) + " are of another kind");
+      metadata.refuse(ErrorCode::kBadFile,
+                      "layer " + std::to_string(l) + " shares the keys and values of layer " + std::to_string(source) +
+                          " (attention.shared_kv_layers), which does not exist or is of a different kind");
     }
     layer.kind = LayerKind::kSharedAttention;
     layer.kv_layer = source;

@@ -67,7 +67,9 @@ class Blocks {
       text_ += *more;
     } else if (type == "tool_result" && !is_assistant_) {
       const auto id = block.text("tool_use_id");
-      if (!id || id->empty()) block.refuse("tool_use_id", "is missing: the 'id' of the call that this answers");
+      if (!id || id->empty()) {
+        block.refuse("tool_use_id", "is missing: give the 'id' of the call that this block answers");
+      }
       const Json* content = block.find("content");
       results_.push_back({{"role", "tool"},
                           {"tool_call_id", *id},
@@ -85,7 +87,7 @@ class Blocks {
       text_ += left_out(type, warnings_);
     } else if (type != "redacted_thinking" || !is_assistant_) {
       block.refuse("type", is_assistant_ ? "must be text, thinking or tool_use in an assistant's message"
-                                         : "must be text or tool_result: this server reads no images and no files");
+                                         : "must be text or tool_result: this server does not read images or files");
     }
   }
 
@@ -151,7 +153,7 @@ void translate_named_tools(const Json& list, const Fields& fields, RequestBody& 
     const std::string type = tool.text("type").value_or("custom");
     if (type != "custom" && type != "function") {
       body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
-                              "' was passed over: this server has no tools itself");
+                              "' was ignored: this server has no tools of its own");
       continue;
     }
     Json function = {{"name", tool.text("name").value_or("")}, {"description", tool.text("description").value_or("")}};

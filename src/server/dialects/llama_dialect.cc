@@ -84,7 +84,7 @@ ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefau
   const auto n_indent = times.integer("n_indent", INT64_MIN, INT64_MAX);
   // llama-server has this field, and does not use it either.
   if (times.integer("t_max_prompt_ms", INT64_MIN, INT64_MAX).value_or(0) > 0) {
-    translated.warnings.emplace_back("'t_max_prompt_ms' was passed over");
+    translated.warnings.emplace_back("'t_max_prompt_ms' was ignored: it has no effect");
   }
   if (kind_ == Kind::kInfill) {
     const std::int32_t n_ctx = defaults.context_size(model);
@@ -93,7 +93,7 @@ ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefau
   }
   ApiRequest request = parse_request(Endpoint::kCompletion, translated, model, defaults);
   if (!request.more.empty() && request.is_streamed) {
-    throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");
+    throw ApiError(400, "this route cannot stream several prompts: use /v1/completions, or send one prompt", "stream");
   }
   request.predict_s = static_cast<double>(std::max<std::int64_t>(predict_ms.value_or(0), 0)) / 1e3;
   request.n_indent = static_cast<int>(std::clamp<std::int64_t>(n_indent.value_or(0), 0, 1 << 20));

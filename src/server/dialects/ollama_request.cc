@@ -45,7 +45,7 @@ void translate_options(const Json& options, const Fields& fields, RequestBody& t
     } else if (!kPassedOver.contains(name)) {
       // Unknown options give a warning, as in ollama: programs go on sending what it had once (tfs_z).
       translated.warnings.push_back("the option '" + valid_utf8(name.substr(0, 64)) +
-                                    "' was passed over: there is none");
+                                    "' was ignored: there is no such option");
     }
   }
 }
@@ -104,7 +104,7 @@ RequestBody translate_common(const Json& given, const Fields& fields) {
     if (given.contains(name)) to[name] = given[name];
   }
   to["stream"] = given.value("stream", Json()).is_null() ? Json(true) : given["stream"];
-  refuse_unless_empty(given, fields, "images", "cannot be read by this server: leave them out");
+  refuse_unless_empty(given, fields, "images", "is not supported by this server: leave it out");
   translate_options(given.value("options", Json()), fields, body);
   translate_format(given.value("format", Json()), fields, body);
   translate_think(given.value("think", Json()), fields, to);
@@ -119,7 +119,7 @@ Json message_of(const Fields& message, std::deque<std::string>& called) {
   }
   const std::string role = message.text("role").value_or("");
   if (const Json* images = message.find("images"); images != nullptr && !images->empty()) {
-    message.refuse("images", "cannot be read by this server: leave them out");
+    message.refuse("images", "is not supported by this server: leave it out");
   }
   if (role == "assistant") {
     if (const auto thoughts = message.text("thinking")) made["reasoning_content"] = *thoughts;
@@ -182,9 +182,10 @@ RequestBody translate_ollama_chat(const Json& given) {
 
 OllamaGenerate translate_ollama_generate(const Json& given) {
   const Fields fields(given);
-  refuse_unless_empty(given, fields, "template", "is that of the model here: start the server with --chat-template");
+  refuse_unless_empty(given, fields, "template",
+                      "is set by the server, not by requests: start it with --chat-template");
   refuse_unless_empty(given, fields, "context", "is not kept by this server: send the conversation to /api/chat");
-  refuse_unless_empty(given, fields, "tools", "belong to /api/chat");
+  refuse_unless_empty(given, fields, "tools", "is supported by /api/chat only");
   OllamaGenerate made{.endpoint = Endpoint::kChat, .body = translate_common(given, fields)};
   const std::string prompt = fields.text("prompt").value_or("");
   const std::string system = fields.text("system").value_or("");

@@ -21,7 +21,7 @@ std::string content_text(const Json& content, const Fields& fields, const std::s
     const bool is_text = type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
                          type == "reasoning_text";
     if (!is_text || !part.contains("text") || !part["text"].is_string()) {
-      fields.refuse(name, "may have parts of text only: this server reads no images and no files");
+      fields.refuse(name, "may have text parts only: this server does not read images or files");
     }
     text += part["text"].get_ref<const std::string&>();
   }
@@ -84,7 +84,8 @@ class Conversation {
     } else if (is_left_out(type)) {
       warnings_.push_back("an item of type '" + type + "' in the conversation was left out");
     } else {
-      item.refuse("type", "must be message, function_call, function_call_output, reasoning or another of OpenAI's");
+      item.refuse("type",
+                  "must be message, function_call, function_call_output, reasoning or another type of OpenAI's");
     }
   }
 
@@ -203,7 +204,7 @@ void translate_function_tools(const Json& list, const Fields& fields, RequestBod
     const std::string type = tool.text("type").value_or("");
     if (type != "function") {
       body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
-                              "' was passed over: this server knows functions only");
+                              "' was ignored: this server supports functions only");
       continue;
     }
     Json function = Json::object();
@@ -316,9 +317,10 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
     if (!previous.is_string()) fields.refuse("previous_response_id", "must be a string");
     const auto found = store.find(previous);
     if (!found) {
-      throw ApiError(
-          404, "the response 'previous_response_id' names is not kept (any more): send the conversation as 'input'",
-          "previous_response_id", "previous_response_not_found");
+      throw ApiError(404,
+                     "the response that 'previous_response_id' names is unknown or no longer kept: send the "
+                     "conversation as 'input'",
+                     "previous_response_id", "previous_response_not_found");
     }
     before = Json::parse(found->messages);
   }

@@ -56,7 +56,7 @@ function showCache(timings) {
   $("answer-cache").replaceChildren(
     element("small", "Bytes kept"), bar(`${(share * 100).toFixed(0)} % of the cache's bytes are kept`, [[share, ""]]),
     element("small", "Of the prompt, reused"),
-    bar(`${(reused * 100).toFixed(0)} % of the prompt were not read again`, [[reused, "reused"]]), list);
+    bar(`${(reused * 100).toFixed(0)} % of the prompt was not read again`, [[reused, "reused"]]), list);
   if (kv.kept) showMap(kv.kept, n_prompt);
 }
 

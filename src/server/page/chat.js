@@ -137,7 +137,7 @@ async function answer(asked) {
   $("send").disabled = true;
   $("stop").disabled = false;
   $("problem").textContent = "";
-  $("status").textContent = "The model reads.";
+  $("status").textContent = "The model is reading.";
   view.note.textContent = "reading…";
   const watch = setInterval(() => showServer().catch(() => {}), 700);
   let drawing = 0;

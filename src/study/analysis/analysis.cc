@@ -211,7 +211,7 @@ void Analyser::compare_continuations() {
   const int first = options_.question.empty() ? 1 : 0;
   const std::span<const Token> tokens = result_.continuation;
   if (static_cast<int>(tokens.size()) <= first) {
-    throw Error(ErrorCode::kInvalidArgument, "the model answers with nothing: ask something else");
+    throw Error(ErrorCode::kInvalidArgument, "the model's answer is empty: ask something else");
   }
   // The full cache gets the last token, too: its row says what it attends to.
   const std::vector<std::vector<float>> full = predict(sessions_[0], tokens, first);

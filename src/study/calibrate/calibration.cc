@@ -61,16 +61,16 @@ Calibration::Calibration(std::shared_ptr<Engine> engine, const CalibrationOption
     const auto n = static_cast<int>(sample.context.size());
     const int n_protected = options_.method.window + options_.method.sinks;
     if (n <= n_protected) {
-      throw Error(ErrorCode::kInvalidArgument, "a sample of " + std::to_string(n) + " tokens has nothing but the " +
+      throw Error(ErrorCode::kInvalidArgument, "a sample of " + std::to_string(n) + " tokens is no longer than the " +
                                                    std::to_string(n_protected) +
-                                                   " that are always kept: take longer samples");
+                                                   " that are always kept: use longer samples");
     }
     const std::size_t n_all =
         sample.context.size() + sample.question.size() + static_cast<std::size_t>(options_.n_decode);
     if (n_all > static_cast<std::size_t>(model.n_ctx_train)) {
       throw Error(ErrorCode::kContextFull, "a sample with question and answer has " + std::to_string(n_all) +
-                                               " tokens and the model's context " + std::to_string(model.n_ctx_train) +
-                                               ": take shorter samples");
+                                               " tokens, more than the model's context of " +
+                                               std::to_string(model.n_ctx_train) + ": use shorter samples");
     }
     hashes.push_back(hash_tokens(sample.context, sample.question));
   }

@@ -123,7 +123,7 @@ std::string inspect_page(const Analysis& analysis) {
 
   page.section("Budgets");
   page.paragraph(
-      "How the methods share their budgets among layers and heads, beside what they go by: attention of the "
+      "How the methods share their budgets among layers and heads, next to what guides them: the attention of the "
       "text's last " +
       std::to_string(analysis.window) + " tokens, with the full cache.");
   page.figures(layer_budget_figures(analysis));
