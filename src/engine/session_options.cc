@@ -44,18 +44,27 @@ constexpr double kLeastLookedUp = 2;  // entries of each token
 // entries stays. If less does, some models find fewer: docs/methods.md.
 constexpr double kLeastForLateRepeat = 0.4;
 
-// Chooses for the scorer `combined` how the prompt is repeated, where the budget is a fraction of the prompt: not at
-// all, which is the scorer `rms`, late, or whole.
-void choose_repeat(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
+// From this part of the entries on, running text gains by more weight for it, and what is looked up fits as well. If
+// less stays, needles are lost: docs/methods.md.
+constexpr double kLeastForMoreRms = 1.0 / 6;
+constexpr const char* kMoreRms = "4";
+
+// Chooses for the scorer `combined`, if the budget is a fraction of the prompt, how the prompt is repeated (not at all,
+// which is the scorer `rms`, late, or whole), and the weight of `rms`.
+void choose_combination(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
   const bool is_part =
       budget && (budget->unit == Budget::Unit::kFraction || budget->unit == Budget::Unit::kByteFraction);
   if (eviction.scorer != "combined" || !is_part) return;
   const std::string repeat = eviction.text_of("repeat");
   constexpr std::int32_t kTokens = 4096;  // any number: the ratios are the same
   const double n_kept = static_cast<double>(budget_entries(*budget, shape, kTokens)) / kTokens;  // of each token
-  if (repeat == "fitting" && !eviction.values.contains("rms-weight") && n_kept < kLeastLookedUp) {
+  const bool has_weight = eviction.values.contains("rms-weight");
+  if (repeat == "fitting" && !has_weight && n_kept < kLeastLookedUp) {
     eviction.set("scorer", "rms");
-  } else if ((repeat == "fitting" || repeat == "always") && n_kept >= kLeastForLateRepeat * shape.n_cut_heads()) {
+    return;
+  }
+  if (!has_weight && n_kept >= kLeastForMoreRms * shape.n_cut_heads()) eviction.set("rms-weight", kMoreRms);
+  if ((repeat == "fitting" || repeat == "always") && n_kept >= kLeastForLateRepeat * shape.n_cut_heads()) {
     eviction.set("repeat", "late");
   }
 }
@@ -208,7 +217,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
   options.eviction.validate();
   choose_bits(options.eviction.bits, options.budget, model.spec);
   options.choose_types();
-  choose_repeat(options.eviction, options.budget, cache_shape(model.spec, options));
+  choose_combination(options.eviction, options.budget, cache_shape(model.spec, options));
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument, "the method '" + options.eviction.method +
                                                  "' needs a budget, e.g. 20%, 5%bytes, 512, 64MiB or kl=0.02");

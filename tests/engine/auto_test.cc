@@ -154,6 +154,22 @@ TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
   EXPECT_EQ(repeat("auto-fast", "20%bytes"), "fitting");
 }
 
+// Running text weighs more from a sixth of the entries on, unless the method says how much.
+TEST(Auto, WeighsRunningTextByTheBudget) {
+  const auto engine = Engine::create(tiny_model({.n_layer = 12, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
+                                     {.n_threads = 1, .n_batch = 64});
+  const auto weight = [&](const char* method, const char* budget) {
+    return engine->open(auto_options(method, budget)).options().eviction.text_of("rms-weight");
+  };
+  EXPECT_EQ(weight("auto", "17%"), "4");
+  EXPECT_EQ(weight("auto", "16%"), "2");
+  EXPECT_EQ(weight("auto", "5%bytes"), "4");  // in few bits
+  EXPECT_EQ(weight("auto", "2%bytes"), "2");
+  EXPECT_EQ(weight("auto:repeat=whole", "5%bytes"), "4");
+  EXPECT_EQ(weight("auto:rms-weight=3", "20%bytes"), "3");
+  EXPECT_EQ(weight("auto", "64"), "2");
+}
+
 TEST(Auto, StoresInBitsByTheBudget) {
   const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 2, .n_batch = 64});
