@@ -50,11 +50,12 @@ constexpr double kLeastForMoreRms = 1.0 / 6;
 constexpr const char* kMoreRms = "4";
 
 // Chooses for the scorer `combined`, if the budget is a fraction of the prompt, how the prompt is repeated (not at all,
-// which is the scorer `rms`, late, or whole), and the weight of `rms`.
+// which is the scorer `rms`, late, or whole), and the weight of `rms`. A profile holds for the scorer that it was
+// calibrated with.
 void choose_combination(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
   const bool is_part =
       budget && (budget->unit == Budget::Unit::kFraction || budget->unit == Budget::Unit::kByteFraction);
-  if (eviction.scorer != "combined" || !is_part) return;
+  if (eviction.scorer != "combined" || !is_part || eviction.reads_profile()) return;
   const std::string repeat = eviction.text_of("repeat");
   constexpr std::int32_t kTokens = 4096;  // any number: the ratios are the same
   const double n_kept = static_cast<double>(budget_entries(*budget, shape, kTokens)) / kTokens;  // of each token
