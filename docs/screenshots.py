@@ -27,8 +27,7 @@ def take(server, name, width, height, scheme, has_drawer):
         browser.open(f"http://localhost:{server.port}/")
         browser.wait("document.getElementById('method').options.length > 3")
         for field, value in SETTINGS.items():
-            browser.script("const e = document.getElementById(arguments[0]); e.value = arguments[1];"
-                           "e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'))", field, value)
+            browser.fill(field, value)
         browser.wait("/tokens$/.test(document.getElementById('size').textContent)")
         browser.script("document.getElementById('message').focus()")
         browser.keys(*QUESTION, "\ue007")

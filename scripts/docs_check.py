@@ -118,15 +118,20 @@ def check_lengths(path):
                 yield f"{path}:{number}: a paragraph of {n} words, and at most {PARAGRAPH_WORDS} are wanted"
 
 
+def code_words():
+    """Words that are no English, each of them another."""
+    return ("x" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+
+
 def prose_of(text):
     """Returns the text without all that is not prose, line for line. Pieces of code and numbers become words, no two of
     them the same."""
     lines = dict(lines_outside_code(text))
-    code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+    code = code_words()
     out = []
     for number in range(1, len(text.splitlines()) + 1):
         line = lines.get(number, "")
-        line = "" if line.lstrip().startswith(("|", "<!--")) else re.sub(r"`[^`]*`|\d[\d.,]*", lambda _: "x" + next(code), line)
+        line = "" if line.lstrip().startswith(("|", "<!--")) else re.sub(r"`[^`]*`|\d[\d.,]*", lambda _: next(code), line)
         line = re.sub(r"\]\([^)\s]*\)", "]", line)
         out.append(line + "." if line.startswith("#") else line)  # a heading is a sentence of its own
     return "\n".join(out) + "\n"
@@ -134,8 +139,8 @@ def prose_of(text):
 
 def sentences(fragments):
     """Returns a line for each list of fragments. A word after each fragment keeps it from running on into the next."""
-    code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
-    return "".join(" ".join(re.sub(r"\s+", " ", part).strip() + f" x{next(code)}." for part in parts) + "\n" for parts in fragments)
+    code = code_words()
+    return "".join(" ".join(re.sub(r"\s+", " ", part).strip() + f" {next(code)}." for part in parts) + "\n" for parts in fragments)
 
 
 def sentences_of_source(text):

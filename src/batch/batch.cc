@@ -28,7 +28,8 @@ BatchOptions checked(const BatchOptions& options) {
     if (!is_valid) throw Error(ErrorCode::kInvalidArgument, sentence);
   };
   require(options.n_parallel >= 1 && options.n_parallel <= BatchOptions::kMaxParallel,
-          "n_parallel is " + std::to_string(options.n_parallel) + ": give 1 to 256");
+          "n_parallel is " + std::to_string(options.n_parallel) + ": give 1 to " +
+              std::to_string(BatchOptions::kMaxParallel));
   require(options.max_queued >= 0, "max_queued is " + std::to_string(options.max_queued) + ": give 0 or more");
   require(options.prefill_share > 0 && options.prefill_share <= 1000,
           "prefill_share is " + format_number(options.prefill_share) + ": give more than 0 and at most 1000");

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "batch/scored_token.h"
 #include "engine/engine_impl.h"
@@ -18,8 +17,7 @@ void DecodeSteps::start_answers(BatchJob& job) {
   job.first_token = BatchClock::now();
   job.result.prefill_s = seconds_between(job.admitted, job.first_token);
   const std::span<const Token> tokens = job.session->tokens();
-  const std::span<const Token> last = tokens.last(job.request.sampling.n_looked_back(tokens.size()));
-  const std::vector<Token> looked_back(last.begin(), last.end());
+  const std::span<const Token> looked_back = tokens.last(job.request.sampling.n_looked_back(tokens.size()));
   for (int i = 0; i < job.request.n_answers; ++i) {
     const bool is_last = i + 1 == job.request.n_answers;
     Sampler sampler = std::move(job.samplers[static_cast<std::size_t>(i)]);

@@ -64,10 +64,6 @@ class PageTest(unittest.TestCase):
         browser.wait("document.getElementById('method').options.length > 3")
         return browser
 
-    def set(self, browser, name, value):
-        browser.script("const e = document.getElementById(arguments[0]); e.value = arguments[1];"
-                       "e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'))", name, value)
-
     def ask(self, browser, text):
         """Types the text, presses Enter and returns the answer's text."""
         n = browser.script("return document.querySelectorAll('.turn').length")
@@ -90,11 +86,11 @@ class PageTest(unittest.TestCase):
 
     def converse(self, browser):
         """Sets a document and a method, and returns the answer to a question and the rows of its list."""
-        self.set(browser, "document", DOCUMENT.read_text()[:5000])
-        self.set(browser, "method", "lava")
-        self.set(browser, "budget", "30%")
-        self.set(browser, "most", "12")
-        self.set(browser, "heat", "0")
+        browser.fill("document", DOCUMENT.read_text()[:5000])
+        browser.fill("method", "lava")
+        browser.fill("budget", "30%")
+        browser.fill("most", "12")
+        browser.fill("heat", "0")
         browser.wait("/^1,[0-9]{3} tokens$/.test(document.getElementById('size').textContent)")
         return self.ask(browser, "Who is Dr. Mortimer?"), self.rows(browser)
 
@@ -123,7 +119,7 @@ class PageTest(unittest.TestCase):
 
     def test_stop_and_start_again(self):
         browser = self.ready(self.open())
-        self.set(browser, "most", "3000")
+        browser.fill("most", "3000")
         for _ in range(5):  # an answer may end by itself before it is stopped
             browser.script("document.getElementById('message').focus()")
             browser.keys(*"Count to one thousand, in words.", ENTER)
@@ -141,8 +137,8 @@ class PageTest(unittest.TestCase):
 
     def test_an_error_is_told_and_the_question_is_not_lost(self):
         browser = self.ready(self.open())
-        self.set(browser, "method", "snapkv")
-        self.set(browser, "budget", "much")
+        browser.fill("method", "snapkv")
+        browser.fill("budget", "much")
         browser.script("document.getElementById('message').focus()")
         browser.keys(*"Hello", ENTER)
         browser.wait("document.getElementById('problem').textContent")
@@ -153,14 +149,14 @@ class PageTest(unittest.TestCase):
 
     def test_text_is_not_markup(self):
         browser = self.ready(self.open())
-        self.set(browser, "most", "1")
+        browser.fill("most", "1")
         self.ask(browser, "<img src=x onerror=document.title='owned'>")
         self.assertEqual(browser.script("return document.title + document.querySelectorAll('.turn img').length"), "winnow0")
 
     def test_conversations_stay_in_the_browser(self):
         browser = self.ready(self.open())
-        self.set(browser, "most", "6")
-        self.set(browser, "system", "You answer in one word.")
+        browser.fill("most", "6")
+        browser.fill("system", "You answer in one word.")
         first = self.ask(browser, "What is the capital of Japan?")
         browser.click("#clear")
         self.assertEqual(browser.script("return document.querySelectorAll('.turn').length"), 0)
@@ -187,8 +183,8 @@ class PageTest(unittest.TestCase):
 
     def test_edit_and_try_again(self):
         browser = self.ready(self.open())
-        self.set(browser, "most", "5")
-        self.set(browser, "heat", "0")
+        browser.fill("most", "5")
+        browser.fill("heat", "0")
         first = self.ask(browser, "Name a colour.")
         self.ask(browser, "Another one.")
         def wait_for_turns(n):
@@ -301,7 +297,7 @@ class PageTest(unittest.TestCase):
                 def assert_window_does_not_scroll():
                     self.assertEqual(browser.script("const e = document.scrollingElement; return [e.scrollWidth, e.scrollHeight]"), inner)
 
-                self.set(browser, "most", "4")
+                browser.fill("most", "4")
                 for i in range(4):  # a conversation higher than the window scrolls in its own column
                     self.ask(browser, f"Tell me of {i}. " + "Please. " * 60)
                 assert_window_does_not_scroll()
