@@ -29,10 +29,6 @@ constexpr std::size_t kAdded = 8;
 
 constexpr std::size_t kMemoBytes = std::size_t{4} << 20;  // some hundred beginnings of chats
 
-// The most bytes of a text for one call of libllama whose depth grows with words. They take 3 MB of a thread's stack of
-// 8, and are twice what the longest tokens need.
-constexpr std::size_t kWindowBytes = std::size_t{1} << 13;
-
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths are int32
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
@@ -228,8 +224,12 @@ std::string written_text(std::size_t capacity, Write write) {
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 
-Tokenizer::Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes)
-    : model_(load_vocabulary(paths, changes)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
+Tokenizer::Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes,
+                     std::size_t window_bytes)
+    : model_(load_vocabulary(paths, changes)),
+      window_bytes_(window_bytes),
+      breaks_(kind_of_words(*model_)),
+      memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
@@ -314,7 +314,7 @@ std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_speci
 }
 
 bool Tokenizer::is_too_deep(std::string_view piece) const {
-  return is_of_byte_pairs_ && breaks_.recurse() && piece.size() > kWindowBytes;
+  return is_of_byte_pairs_ && breaks_.recurse() && piece.size() > window_bytes_;
 }
 
 // Returns the number of bytes up to the end of each token, or none if the tokens do not spell the text, as in
@@ -340,10 +340,10 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
 // Returns the bytes of a window's first tokens, about an eighth of a window and at most a quarter.
 std::size_t Tokenizer::head_bytes(const std::vector<Token>& tokens) const {
   std::size_t n_bytes = 0;
-  for (std::size_t i = 0; i < tokens.size() && n_bytes < kWindowBytes / 8; ++i) {
+  for (std::size_t i = 0; i < tokens.size() && n_bytes < window_bytes_ / 8; ++i) {
     n_bytes += token_text(tokens[i], true).size();
   }
-  return std::min(n_bytes, kWindowBytes / 4);
+  return std::min(n_bytes, window_bytes_ / 4);
 }
 
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
@@ -367,7 +367,7 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
       const std::size_t at = begin + ends[i];
       if (character_begin(piece, at) != at) continue;
       ++n_tries;
-      const std::size_t stop = character_begin(piece, std::min(at + kWindowBytes, piece.size()));
+      const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
       std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
       const auto due = std::span(window).subspan(i + 1, n_sure - i - 1);
       const auto same = std::mismatch(due.begin(), due.end(), next.begin(), next.end()).first;
@@ -395,10 +395,10 @@ std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_sp
   };
   Window window;
   std::string_view head;  // beginning of the word in whose middle the window is
-  std::size_t number_end = 0;
+  WordBreaks::Number number;
   for (std::size_t begin = 0; begin < piece.size();) {
-    const std::size_t end = character_begin(piece, std::min(begin + kWindowBytes, piece.size()));
-    const std::size_t at = has_breaks ? breaks_.last(piece, begin, end, number_end) : begin;
+    const std::size_t end = character_begin(piece, std::min(begin + window_bytes_, piece.size()));
+    const std::size_t at = has_breaks ? breaks_.last(piece, begin, end, number) : begin;
     const std::size_t stop = at > begin ? at : end;
     if (at > begin || window.tokens.empty()) {
       const std::string_view text = piece.substr(begin, stop - begin);

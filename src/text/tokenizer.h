@@ -25,10 +25,17 @@ namespace winnow {
 // loaded, and the methods that need its tokens then throw Error(kUnsupported).
 class Tokenizer {
  public:
+  // The most bytes of a text for one call of libllama whose depth grows with words. They take 3 MB of a thread's stack
+  // of 8, and are twice what the longest tokens need.
+  static constexpr std::size_t kWindowBytes = std::size_t{1} << 13;
+
   // Takes the files of a model, the first of which has the metadata, and changes to that, as GgufFile does; those that
-  // do not concern the tokenizer are passed over. Loads no weights. Throws Error(kBadFile) with libllama's reason.
-  explicit Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes = {});
-  explicit Tokenizer(const std::string& path) : Tokenizer(std::span(&path, 1)) {}
+  // do not concern the tokenizer are passed over. Loads no weights. Tests give other windows, for texts that are
+  // shorter. Throws Error(kBadFile) with libllama's reason.
+  explicit Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes = {},
+                     std::size_t window_bytes = kWindowBytes);
+  explicit Tokenizer(const std::string& path, std::size_t window_bytes = kWindowBytes)
+      : Tokenizer(std::span(&path, 1), {}, window_bytes) {}
 
   // Each does what the method of Model with the same name does.
   std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
@@ -89,6 +96,7 @@ class Tokenizer {
   bool adds_begin_token_ = false;
   bool adds_end_token_ = false;
   bool is_of_byte_pairs_ = false;
+  const std::size_t window_bytes_;
   WordBreaks breaks_;
   mutable std::once_flag pieces_once_;
   mutable std::unique_ptr<const TokenPieces> pieces_;

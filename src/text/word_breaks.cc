@@ -4,6 +4,9 @@
 #include <array>
 #include <cctype>
 
+#include "base/utf8.h"
+#include "schema/character_set.h"
+
 namespace winnow {
 namespace {
 
@@ -70,6 +73,16 @@ bool is_small(char c) { return c >= 'a' && c <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
+// Returns the bytes of the digit that a text begins with, or 0 if it begins with none.
+std::size_t digit_bytes(std::string_view text, bool knows_all_digits) {
+  static const CharacterSet all_digits = CharacterSet::named("N").value();
+  if (text.empty()) return 0;
+  if (is_ascii(text[0])) return is_digit(text[0]) ? 1 : 0;
+  if (!knows_all_digits) return 0;
+  const Utf8Step step = first_character(text);
+  return all_digits.contains(step.character) ? step.n_bytes : 0;
+}
+
 bool is_break_of_words(std::string_view text, std::size_t at) {
   return at > 0 && at + 1 < text.size() && text[at] == ' ' && is_small(text[at - 1]) && is_small(text[at + 1]);
 }
@@ -85,12 +98,13 @@ WordBreaks::WordBreaks(std::string_view kind) {
   const bool has_words_of_words = kind == "superbpe";
   at_spaces_ = !has_words_of_words && kind != "exaone-moe";
   at_lines_ = !has_words_of_words;
+  knows_all_digits_ = !has_words_of_words;
   groups_from_end_ = has_words_of_words || kind == "afmoe" || kind == "tiny_aya" || kind == "cohere2moe";
 }
 
-std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const {
+std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size_t end, Number& number) const {
   if (groups_from_end_) {
-    if (const std::size_t at = in_long_number(text, begin, end, number_end); at > begin) return at;
+    if (const std::size_t at = in_long_number(text, begin, end, number); at > begin) return at;
   }
   if (end == text.size()) return begin;
   for (std::size_t at = end; at-- > begin + 1;) {
@@ -103,17 +117,20 @@ std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size
 // Returns a place before a group of three digits of the first long number, or `begin` if there is none. libllama's time
 // for a number grows with the square of its length.
 std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin, std::size_t end,
-                                       std::size_t& number_end) const {
+                                       Number& number) const {
   constexpr std::size_t kMostDigits = 300;
   std::size_t n_digits = 0;
   std::size_t at = begin;
-  while (at < end && n_digits < kMostDigits) n_digits = is_digit(text[at++]) ? n_digits + 1 : 0;
-  if (n_digits < kMostDigits || at == text.size() || !is_digit(text[at])) return begin;
-  if (number_end < at) {
-    number_end = at;
-    while (number_end < text.size() && is_digit(text[number_end])) ++number_end;
+  const auto is_inside = [&] { return n_digits >= kMostDigits && at < text.size() && is_digit(text[at]); };
+  while (at < end && !is_inside()) n_digits = is_digit(text[at++]) ? n_digits + 1 : 0;
+  if (!is_inside()) return begin;
+  const auto bytes_at = [&](std::size_t place) { return digit_bytes(text.substr(place), knows_all_digits_); };
+  if (number.end <= at) {
+    number = {at, at, 0};
+    for (std::size_t n = bytes_at(at); n > 0; n = bytes_at(number.end), ++number.n_digits) number.end += n;
   }
-  return number_end == text.size() || is_ascii(text[number_end]) ? at - (3 - (number_end - at) % 3) % 3 : begin;
+  for (; number.begin < at; number.begin += bytes_at(number.begin)) --number.n_digits;
+  return at - (3 - number.n_digits % 3) % 3;
 }
 
 bool WordBreaks::may_be_in(std::string_view special) {

@@ -18,21 +18,26 @@ class WordBreaks {
   // Returns true if the depth of libllama's calls grows with the words. If it does not, texts stay in one piece.
   bool recurse() const { return recurse_; }
 
+  // What is left of the long number that was met last: `n_digits` characters in the bytes [begin, end).
+  struct Number {
+    std::size_t begin = 0, end = 0, n_digits = 0;
+  };
+
   // Returns the last place in (begin, end) where a word begins whatever comes before and after it, or `begin` if there
-  // is none. `number_end` is 0 in the first call for a text, and the value that the call before left in it in later
-  // ones.
-  std::size_t last(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const;
+  // is none. `number` is empty in the first call for a text, and what the call before left in it in later ones.
+  std::size_t last(std::string_view text, std::size_t begin, std::size_t end, Number& number) const;
 
   // Returns true if a special token of this text could extend over such a place.
   static bool may_be_in(std::string_view special);
 
  private:
-  std::size_t in_long_number(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const;
+  std::size_t in_long_number(std::string_view text, std::size_t begin, std::size_t end, Number& number) const;
 
   bool recurse_ = true;
   bool at_spaces_ = true;         // a word begins before a space between letters
   bool at_lines_ = true;          // a word begins after the end of a line, before a letter
   bool groups_from_end_ = false;  // numbers are cut into groups of three digits, counted from the last digit
+  bool knows_all_digits_ = true;  // Unicode's numbers count as digits, not ASCII's only
 };
 
 }  // namespace winnow

@@ -1,6 +1,7 @@
-// Byte-pair tokenizers of every kind, on texts of up to 12,000 bytes. An input's first byte is the kind, and each two
-// bytes that follow are a part and its number of repetitions. Texts that libllama gets in windows must have the tokens
-// that it gives for the whole on a large stack, and every text must come back from its tokens.
+// Byte-pair tokenizers of every kind, on texts of up to 3,072 bytes. Windows have 2,048, a quarter of the product's,
+// and the longest tokens a quarter of those of the unit tests. An input's first byte is the kind, and each two bytes
+// that follow are a part and its number of repetitions. Texts that libllama gets in windows must have the tokens that
+// it gives for the whole on a large stack, and every text must come back from its tokens.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -17,6 +18,8 @@ namespace {
 
 using namespace winnow;  // NOLINT(google-build-using-namespace)
 
+constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 4, kRunBytes = 50;
+
 constexpr std::array<const char*, 48> kParts = {
     ".",          " ",      "\n",     "\t",     "\r",     "a",           "A",      "b",      "Z",
     "7",          "0",      "1",      "12",     "the",    " the",        "'s",     "'LL",    "=",
@@ -28,8 +31,8 @@ constexpr std::array<const char*, 48> kParts = {
 struct Case {
   explicit Case(const char* kind)
       : name(kind),
-        file({.n_layer = 1, .edit_metadata = [=](gguf_context* made) { test::set_byte_pairs(made, kind); }}),
-        tokenizer(file.path()) {}
+        file({.n_layer = 1, .edit_metadata = [=](gguf_context* made) { test::set_byte_pairs(made, kind, kRunBytes); }}),
+        tokenizer(file.path(), kWindowBytes) {}
 
   std::string_view name;
   test::TinyModel file;
@@ -43,12 +46,12 @@ const Case& case_of(std::size_t i) {
 }
 
 std::string text_of(const std::uint8_t* data, std::size_t size) {
-  constexpr std::size_t kMostBytes = 12'000, kFew = 224, kMany = 300;
+  constexpr std::size_t kMostBytes = 3 * kWindowBytes / 2, kFew = 224, kMany = 75;
   std::string text;
   for (std::size_t i = 0; i + 1 < size && text.size() < kMostBytes; i += 2) {
     const std::string part = data[i] < 128 ? std::string(kParts[data[i] % kParts.size()])
                                            : std::string(1, static_cast<char>(data[i] & 0x7F));
-    // Most parts come one to three times; one in eight comes hundreds of times.
+    // Most parts come one to three times; one in eight comes up to 2,400 times.
     const std::size_t n = data[i + 1] < kFew ? 1 + data[i + 1] % 3 : (data[i + 1] - kFew + 1) * kMany;
     for (std::size_t k = 0; k < n && text.size() < kMostBytes; ++k) text += part;
   }
@@ -64,10 +67,11 @@ bool has_byte_names(std::string_view kind) {
 // Returns true for texts that windows are known to fail on (jais-2's blocks of white space), or that take libllama too
 // long.
 bool is_left_out(std::string_view kind, const std::string& text) {
+  constexpr int kMany = kWindowBytes / 16;
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
-  if (kind == "jais-2") return std::count_if(text.begin(), text.end(), is_space) > 500;
+  if (kind == "jais-2") return std::count_if(text.begin(), text.end(), is_space) > kMany;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  return kind == "superbpe" && std::count_if(text.begin(), text.end(), is_digit) > 500;
+  return kind == "superbpe" && std::count_if(text.begin(), text.end(), is_digit) > kMany;
 }
 
 }  // namespace
@@ -80,8 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string back;
   for (const Token token : tokens) back += one.tokenizer.token_text(token, true);
   if (back != text && has_byte_names(one.name)) __builtin_trap();
-  constexpr std::size_t kWindow = 8'192;  // libllama gets shorter texts in one call
-  if (text.size() > kWindow && !is_left_out(one.name, text) && tokens != test::whole_tokens(one.tokenizer, text)) {
+  if (text.size() > kWindowBytes && !is_left_out(one.name, text) && tokens != test::whole_tokens(one.tokenizer, text)) {
     __builtin_trap();
   }
   return 0;

@@ -137,7 +137,7 @@ void on_large_stack(std::function<void()> body) {
 
 std::span<const char* const> kinds_of_words() { return kKinds; }
 
-void set_byte_pairs(gguf_context* file, const char* kind) {
+void set_byte_pairs(gguf_context* file, const char* kind, std::size_t run_bytes) {
   std::vector<std::string> tokens, merges;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_name(static_cast<unsigned char>(byte)));
   const std::function<void(const std::string&)> add = [&](const std::string& text) {
@@ -155,7 +155,7 @@ void set_byte_pairs(gguf_context* file, const char* kind) {
   }
   for (const char* text : {".", " ", "a", "A", "\u65e5", "\n", "=", "\u00e9"}) {
     std::string run = text;
-    while (run.size() < 200) add(run += run);
+    while (run.size() < run_bytes) add(run += run);
   }
   std::vector<const char*> all, pairs;
   for (const std::string& token : tokens) all.push_back(token.c_str());

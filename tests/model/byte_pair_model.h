@@ -3,6 +3,7 @@
 
 #include <gguf.h>
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@ namespace winnow::test {
 std::span<const char* const> kinds_of_words();
 
 // For TinyModel's edit_metadata: sets a tokenizer with a token for every byte and for texts that are merged from two
-// halves at a time: long runs of one character, words, numbers.
-void set_byte_pairs(gguf_context* file, const char* kind);
+// halves at a time: words, numbers, and runs of one character, the longest of which have `run_bytes` or up to twice as
+// many.
+void set_byte_pairs(gguf_context* file, const char* kind, std::size_t run_bytes = 200);
 
 // Returns libllama's tokens of a text in one piece, computed on a thread with a stack of 1 GiB.
 std::vector<Token> whole_tokens(const Tokenizer& tokenizer, const std::string& text);
