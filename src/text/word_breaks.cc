@@ -87,8 +87,11 @@ bool is_break_of_words(std::string_view text, std::size_t at) {
   return at > 0 && at + 1 < text.size() && text[at] == ' ' && is_small(text[at - 1]) && is_small(text[at + 1]);
 }
 
-bool is_break_of_lines(std::string_view text, std::size_t at) {
-  return at > 0 && at < text.size() && text[at - 1] == '\n' && is_letter(text[at]);
+// Some kinds leave the last of several white spaces before a word apart, and take them all at the end of a text. A
+// line's end alone after a visible character is the same for them.
+bool is_break_of_lines(std::string_view text, std::size_t at, bool after_spaces) {
+  return at > 1 && at < text.size() && text[at - 1] == '\n' && is_letter(text[at]) &&
+         (after_spaces || (is_ascii(text[at - 2]) && std::isgraph(static_cast<unsigned char>(text[at - 2])) != 0));
 }
 
 }  // namespace
@@ -97,6 +100,7 @@ WordBreaks::WordBreaks(std::string_view kind) {
   recurse_ = std::find(kLoops.begin(), kLoops.end(), kind) == kLoops.end();
   const bool has_words_of_words = kind == "superbpe";
   at_spaces_ = !has_words_of_words && kind != "exaone-moe";
+  after_spaces_ = !at_spaces_;
   at_lines_ = !has_words_of_words;
   knows_all_digits_ = !has_words_of_words;
   groups_from_end_ = has_words_of_words || kind == "afmoe" || kind == "tiny_aya" || kind == "cohere2moe";
@@ -109,7 +113,7 @@ std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size
   if (end == text.size()) return begin;
   for (std::size_t at = end; at-- > begin + 1;) {
     if (at_spaces_ && is_break_of_words(text, at)) return at;
-    if (at_lines_ && is_break_of_lines(text, at)) return at;
+    if (at_lines_ && is_break_of_lines(text, at, after_spaces_)) return at;
   }
   return begin;
 }
@@ -136,7 +140,7 @@ std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin,
 bool WordBreaks::may_be_in(std::string_view special) {
   if (special.empty() || is_letter(special.front()) || is_letter(special.back())) return true;
   for (std::size_t at = 1; at < special.size(); ++at) {
-    if (is_break_of_words(special, at) || is_break_of_lines(special, at)) return true;
+    if (is_break_of_words(special, at) || is_break_of_lines(special, at, true)) return true;
   }
   return false;
 }

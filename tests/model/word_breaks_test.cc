@@ -68,6 +68,7 @@ TEST_P(WordBreaksTest, WindowsHaveTheTokensOfTheWhole) {
       {"the ", "hat\n", "12 ", "(a.b) ", "It's ", "\u65e5\u672c "},
       {"e\u0301", "\u0301", "\u0915\u093f"},
       {"<sentinel:1", "2", "the "},
+      {"the\n\n\n\n", "hat   \n"},
       {std::string(300, '8'), std::string(400, '8'), "\u0661"},
   };
   constexpr const char* kAfter[] = {"", " then", "\u00e9", "x", "\u0661\u0661 ", "\u3002"};
