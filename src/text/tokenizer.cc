@@ -337,13 +337,21 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
   return tokens;
 }
 
-// Returns the bytes of a window's first tokens, about an eighth of a window and at most a quarter.
-std::size_t Tokenizer::head_bytes(const std::vector<Token>& tokens) const {
-  std::size_t n_bytes = 0;
-  for (std::size_t i = 0; i < tokens.size() && n_bytes < window_bytes_ / 8; ++i) {
-    n_bytes += token_text(tokens[i], true).size();
+// Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for.
+std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t end,
+                                    const std::vector<Token>& window, std::string_view head) const {
+  const auto is_space = [&](std::size_t at) { return piece[at] == ' ' || (piece[at] >= '\t' && piece[at] <= '\r'); };
+  std::size_t word = begin + (end - begin) / 2;
+  while (word > begin && is_space(word) && is_space(word - 1)) --word;
+  if (!is_space(word)) word = begin;
+  if (word == begin && !head.empty()) return head;
+  std::size_t first = begin, last = begin;
+  for (const Token token : window) {
+    if (last >= first + window_bytes_ / 8) break;
+    if (last < word) first = last + token_text(token, true).size();
+    last += token_text(token, true).size();
   }
-  return std::min(n_bytes, window_bytes_ / 4);
+  return piece.substr(first, std::min(last - first, window_bytes_ / 4));
 }
 
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
@@ -412,7 +420,7 @@ std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_sp
       begin = stop;
       continue;
     }
-    if (head.empty()) head = piece.substr(begin, head_bytes(window.tokens));
+    head = head_of(piece, begin, end, window.tokens, head);
     Window next = next_window(piece, head, begin, end, window.tokens, parse_special);
     take(window.tokens, next.n_tokens_before);
     begin = next.begin;

@@ -80,7 +80,10 @@ class Tokenizer {
   bool is_too_deep(std::string_view piece) const;
   std::vector<std::size_t> ends_of(const std::vector<Token>& tokens, std::string_view text) const;
   std::vector<Token> tokens_behind(std::string_view head, std::string_view text, bool parse_special) const;
-  std::size_t head_bytes(const std::vector<Token>& tokens) const;
+  // Returns the first tokens' bytes of the word that goes over the middle of a window, about an eighth of a window and
+  // at most a quarter; `head`, which an earlier window had, if the word did not begin in this one.
+  std::string_view head_of(std::string_view piece, std::size_t begin, std::size_t end, const std::vector<Token>& window,
+                           std::string_view head) const;
   // Returns the window after the one whose bytes [begin, end) have the tokens `window`.
   Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
                      const std::vector<Token>& window, bool parse_special) const;

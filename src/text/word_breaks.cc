@@ -123,18 +123,24 @@ std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size
 std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin, std::size_t end,
                                        Number& number) const {
   constexpr std::size_t kMostDigits = 300;
+  const auto bytes_at = [&](std::size_t place) { return digit_bytes(text.substr(place), knows_all_digits_); };
   std::size_t n_digits = 0;
   std::size_t at = begin;
-  const auto is_inside = [&] { return n_digits >= kMostDigits && at < text.size() && is_digit(text[at]); };
-  while (at < end && !is_inside()) n_digits = is_digit(text[at++]) ? n_digits + 1 : 0;
-  if (!is_inside()) return begin;
-  const auto bytes_at = [&](std::size_t place) { return digit_bytes(text.substr(place), knows_all_digits_); };
+  for (std::size_t n = bytes_at(at); at < end && (n_digits < kMostDigits || n == 0); n = bytes_at(at)) {
+    n_digits = n > 0 ? n_digits + 1 : 0;
+    at += std::max(n, std::size_t{1});
+  }
+  if (at >= end || n_digits < kMostDigits) return begin;
   if (number.end <= at) {
     number = {at, at, 0};
     for (std::size_t n = bytes_at(at); n > 0; n = bytes_at(number.end), ++number.n_digits) number.end += n;
   }
   for (; number.begin < at; number.begin += bytes_at(number.begin)) --number.n_digits;
-  return at - (3 - number.n_digits % 3) % 3;
+  for (std::size_t n = (3 - number.n_digits % 3) % 3; n > 0; --n) {
+    do --at;
+    while (continues_character(text[at]));
+  }
+  return at;
 }
 
 bool WordBreaks::may_be_in(std::string_view special) {
