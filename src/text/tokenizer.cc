@@ -18,6 +18,7 @@
 
 #include "base/utf8.h"
 #include "gguf/ggml_log.h"
+#include "schema/character_set.h"
 #include "text/special_tokens.h"
 #include "winnow/error.h"
 
@@ -38,6 +39,15 @@ constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  //
   }
   throw Error(ErrorCode::kBadFile,
               "cannot read the tokenizer of " + path + ": " + reason + "; download or convert the model file again");
+}
+
+bool is_white_space(char32_t character) {
+  static const CharacterSet spaces = [] {
+    CharacterSet set = CharacterSet::named("Z").value();
+    set.add({{'\t', '\r'}, {0x85, 0x85}});
+    return set;
+  }();
+  return spaces.contains(character);
 }
 
 // Returns libllama's lines as one clause, without the names of its functions and the lines that only report a failure.
@@ -340,10 +350,15 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
 // Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for.
 std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t end,
                                     const std::vector<Token>& window, std::string_view head) const {
-  const auto is_space = [&](std::size_t at) { return piece[at] == ' ' || (piece[at] >= '\t' && piece[at] <= '\r'); };
-  std::size_t word = begin + (end - begin) / 2;
-  while (word > begin && is_space(word) && is_space(word - 1)) --word;
-  if (!is_space(word)) word = begin;
+  std::size_t word = begin;
+  bool is_inside = false;  // in white space
+  const std::size_t middle = begin + (end - begin) / 2;
+  for (std::size_t at = begin; at <= middle;) {
+    const Utf8Step step = first_character(piece.substr(at));
+    if (!std::exchange(is_inside, is_white_space(step.character))) word = at;
+    at += step.n_bytes;
+  }
+  if (!is_inside) word = begin;
   if (word == begin && !head.empty()) return head;
   std::size_t first = begin, last = begin;
   for (const Token token : window) {
