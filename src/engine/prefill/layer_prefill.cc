@@ -150,7 +150,7 @@ void LayerPrefill::begin_pass() {
 
   const std::int32_t n_staged = n + std::max(longest(suffixes), repeat ? std::min(n, repeat->n_part) : 0);
   n_together_ = layers_together(engine_impl(), sessions, n, n_staged,
-                                repeat ? ForwardPass::replayed_bytes(spec, engine_impl().layers, *repeat, n) : 0);
+                                repeat ? SuffixQueries::replayed_bytes(spec, engine_impl().layers, *repeat, n) : 0);
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
   state_.emplace(spec, engine_impl().pool);
   ForwardPlan plan = forward_plan(tokens, 0);
@@ -166,8 +166,8 @@ void LayerPrefill::begin_pass() {
 void LayerPrefill::end_layer(int layer) {
   // A layer waits here until the last rows have gone on to the next rank, which waits for them. Layers with suffixes do
   // not wait: their queries are overwritten by the next layer's.
-  const bool has_suffixes =
-      !pass->reconstruction(layer).empty() || (!pass->replays(layer) && !pass->repeat(layer).empty());
+  const bool has_suffixes = !pass->queries().passes(layer, false).empty() ||
+                            (!pass->replays(layer) && !pass->queries().passes(layer, true).empty());
   const bool is_last = (layer + 1 - engine_impl().layers.first) % n_together_ == 0 || pass->is_through();
   to_store_.push_back(layer);
   if (!is_last && !has_suffixes) return;
@@ -182,7 +182,8 @@ void LayerPrefill::store(int layer) {
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n,
-                   {.whole = pass->reconstruction(layer), .late = pass->repeat(layer)}, &pass->rows());
+                   {.whole = pass->queries().passes(layer, false), .late = pass->queries().passes(layer, true)},
+                   &pass->rows());
   if (!shape.is_cut()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.sliding_window + static_cast<std::int32_t>(held_out_.tokens.size());
@@ -191,7 +192,7 @@ void LayerPrefill::store(int layer) {
   } else {
     receive_layers_before(layer);
     if (pass->replays(layer)) {
-      ForwardPass::Queries& rows = pass->replayed(layer);
+      SuffixQueries::Rows& rows = pass->queries().replayed(layer);
       replay_s_ +=
           seconds_of([&] { replay_rows(views.entries(), rows.q, rows.log_sum_exp, engine_impl().parallel_for()); });
     }

@@ -1,0 +1,86 @@
+#include "engine/suffix_queries.h"
+
+#include <algorithm>
+
+namespace winnow {
+
+QueryCopies SuffixQueries::Rows::from(const LayerSpec& spec, std::int32_t row) {
+  const auto of = [row](std::vector<float>& all, std::int64_t width) {
+    return all.empty() ? nullptr : all.data() + row * width;
+  };
+  return {.q = of(q, spec.q_size()), .log_sum_exp = of(log_sum_exp, spec.n_head), .input_norm = of(input_norm, 1)};
+}
+
+SuffixQueries::SuffixQueries(const ModelSpec& spec, const RowSchedule& schedule, const ForwardPlan& plan,
+                             bool executor_keeps_them)
+    : spec_(spec),
+      schedule_(schedule),
+      first_layer_(plan.layers.first),
+      n_together_(plan.n_together),
+      n_tokens_(plan.n_tokens()),
+      n_rows_(plan.n_rows()),
+      first_repeated_layer_(plan.repeat ? plan.repeat->first_layer : 0),
+      executor_keeps_them_(executor_keeps_them) {
+  if (!plan.repeat) return;
+  replayed_.resize(n_together_ > 1 ? static_cast<std::size_t>(plan.layers.size()) : 1);
+  const auto n = static_cast<std::size_t>(n_tokens_);
+  for (int l = first_layer_; l < std::min(plan.layers.last, first_repeated_layer_); ++l) {
+    const LayerSpec& layer = layer_spec(l);
+    if (layer.kind != LayerKind::kFullAttention) continue;
+    Rows& rows = replayed(l);
+    rows.q.resize(std::max(rows.q.size(), n * static_cast<std::size_t>(layer.q_size())));
+    rows.log_sum_exp.resize(std::max(rows.log_sum_exp.size(), n * static_cast<std::size_t>(layer.n_head)));
+  }
+}
+
+std::size_t SuffixQueries::replayed_bytes(const ModelSpec& spec, LayerRange layers, const LateRepeat& repeat,
+                                          std::int32_t n_tokens) {
+  std::size_t floats = 0;  // of one row
+  for (int l = layers.first; l < std::min(layers.last, repeat.first_layer); ++l) {
+    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    if (layer.kind == LayerKind::kFullAttention) floats += static_cast<std::size_t>(layer.q_size() + layer.n_head);
+  }
+  return floats * static_cast<std::size_t>(n_tokens) * sizeof(float);
+}
+
+// Makes the suffixes' room when their first rows begin: by then the room for the prompt's may be free again.
+void SuffixQueries::reserve() {
+  std::size_t q_size = 0, n_head = 0;
+  for (const LayerSpec& layer : spec_.layers) {
+    q_size = std::max(q_size, static_cast<std::size_t>(layer.q_size()));
+    n_head = std::max(n_head, static_cast<std::size_t>(layer.n_head));
+  }
+  const auto n = static_cast<std::size_t>(n_rows_ - n_tokens_);
+  if (!executor_keeps_them_) suffixes_.q.resize(n * q_size);
+  suffixes_.input_norm.resize(n);
+  suffixes_.log_sum_exp.resize(n * n_head);
+}
+
+QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
+  const LayerSpec& spec = layer_spec(layer);
+  if (batch.is_suffix) {
+    if (suffixes_.log_sum_exp.empty()) reserve();
+    return suffixes_.from(spec, batch.rows.first_row - n_tokens_);
+  }
+  if (layer >= first_repeated_layer_ || spec.kind != LayerKind::kFullAttention) return {};
+  return replayed(layer).from(spec, batch.rows.first_row);
+}
+
+std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
+  const LayerSpec& spec = layer_spec(layer);
+  const bool is_replayed = is_late && layer < first_repeated_layer_;
+  std::vector<ReconstructionPass> passes;
+  for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {
+    if (suffix.is_late != is_late) continue;
+    const QueryCopies queries = is_replayed ? replayed(layer).from(spec, suffix.first_row - schedule_.first_repeated())
+                                            : suffixes_.from(spec, suffix.first_row - n_tokens_);
+    passes.push_back({.n_rows = suffix.n_rows,
+                      .q = queries.q,
+                      .log_sum_exp = queries.log_sum_exp,
+                      .input_norm = queries.input_norm,
+                      .first_row = suffix.first_row});
+  }
+  return passes;
+}
+
+}  // namespace winnow
