@@ -114,12 +114,10 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   const Distance of_libllama = distance_between(exact, libllama_logits(model_path(), tokens));
   print("libllama", of_libllama);
   const auto engine = Engine::create(model, {.prefill_weights = PrefillWeights::kFloat});
-  // Entries of 8 and 4 bits cost more than libllama's rounding of activations.
+  // A prompt's rows attend to each other in these types; codes are made of them afterwards (real_models_test.cc).
   const std::pair<EntryType, double> most_kl[] = {{EntryType::kF32, std::min(1e-3, of_libllama.mean_kl)},
                                                   {EntryType::kF16, std::min(1e-3, of_libllama.mean_kl)},
-                                                  {EntryType::kBF16, 2e-3},
-                                                  {EntryType::kQ8_0, 3e-3},
-                                                  {EntryType::kQ4_0, 0.2}};
+                                                  {EntryType::kBF16, 2e-3}};
   for (const auto& [type, limit] : most_kl) {
     SessionOptions options;
     options.key_type = type;
