@@ -79,7 +79,8 @@ def main():
 
     for name, (arguments, plot) in FIGURES.items():
         write(pathlib.Path(__file__).parent / name, figure(tool, arguments, plot))
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.md")):
+    docs = pathlib.Path(__file__).parent
+    for path in sorted([*docs.glob("*.md"), *docs.glob("internals/*.md")]):
         def block(match):
             name = match.group(1)
             if name == "methods":

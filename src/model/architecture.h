@@ -1,5 +1,6 @@
 // Model architectures: the properties that all layers of one have in common, and the metadata that it alone reads.
-// Adding one takes a file in architectures/ and a line in the table of architecture.cc (docs/add-an-architecture.md).
+// Adding one takes a file in architectures/ and a line in the table of architecture.cc
+// (docs/internals/add-an-architecture.md).
 #pragma once
 
 #include <span>

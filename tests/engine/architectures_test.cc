@@ -247,7 +247,7 @@ TEST(Architectures, EachHasItsTestAndItsRow) {
 
 // The worked example in the docs is the source that is compiled.
 TEST(Architectures, TheDocumentedFileIsTheSource) {
-  const std::string page = read_bytes(WINNOW_DOCS "/add-an-architecture.md");
+  const std::string page = read_bytes(WINNOW_DOCS "/internals/add-an-architecture.md");
   const std::string begin = "<!-- file ";
   const std::size_t at = page.find(begin);
   ASSERT_NE(at, std::string::npos);
