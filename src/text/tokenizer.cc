@@ -50,6 +50,20 @@ bool is_white_space(char32_t character) {
   return spaces.contains(character);
 }
 
+// Returns for each place of a text, the end included, whether it is inside a group of three digits. Groups begin with a
+// number, or with the text.
+std::vector<bool> places_in_groups(std::string_view text) {
+  std::vector<bool> inside(text.size() + 1);
+  std::size_t n_digits = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t n = WordBreaks::digit_bytes(text.substr(at));
+    inside[at] = n > 0 && n_digits % 3 != 0;
+    n_digits = n > 0 ? n_digits + 1 : 0;
+    at += n > 0 ? n : first_character(text.substr(at)).n_bytes;
+  }
+  return inside;
+}
+
 // Returns libllama's lines as one clause, without the names of its functions and the lines that only report a failure.
 std::string reason_of(std::string_view lines) {
   std::string reason;
@@ -238,7 +252,7 @@ Tokenizer::Tokenizer(std::span<const std::string> paths, std::span<const Metadat
                      std::size_t window_bytes)
     : model_(load_vocabulary(paths, changes)),
       window_bytes_(window_bytes),
-      breaks_(kind_of_words(*model_)),
+      breaks_(kind_of_words(*model_), window_bytes_),
       memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
@@ -372,7 +386,8 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
 // there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
 // may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
-// second time with `head` before the text.
+// second time with `head` before the text. Inside a number, only places after a multiple of three of its digits count,
+// since many kinds cut numbers into groups of three, which tokens of single digits do not show.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
   constexpr int kMostTries = 8;
@@ -384,11 +399,12 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
     return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), bytes) - ends.begin());
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
+  const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
   for (const std::string_view before : {std::string_view(), head}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
-      if (character_begin(piece, at) != at) continue;
+      if (character_begin(piece, at) != at || is_in_group[ends[i]]) continue;
       ++n_tries;
       const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
       std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);

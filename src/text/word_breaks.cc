@@ -73,16 +73,6 @@ bool is_small(char c) { return c >= 'a' && c <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Returns the bytes of the digit that a text begins with, or 0 if it begins with none.
-std::size_t digit_bytes(std::string_view text, bool knows_all_digits) {
-  static const CharacterSet all_digits = CharacterSet::named("N").value();
-  if (text.empty()) return 0;
-  if (is_ascii(text[0])) return is_digit(text[0]) ? 1 : 0;
-  if (!knows_all_digits) return 0;
-  const Utf8Step step = first_character(text);
-  return all_digits.contains(step.character) ? step.n_bytes : 0;
-}
-
 bool is_break_of_words(std::string_view text, std::size_t at) {
   return at > 0 && at + 1 < text.size() && text[at] == ' ' && is_small(text[at - 1]) && is_small(text[at + 1]);
 }
@@ -96,7 +86,7 @@ bool is_break_of_lines(std::string_view text, std::size_t at, bool after_spaces)
 
 }  // namespace
 
-WordBreaks::WordBreaks(std::string_view kind) {
+WordBreaks::WordBreaks(std::string_view kind, std::size_t window_bytes) : most_digits_(window_bytes / 32) {
   recurse_ = std::find(kLoops.begin(), kLoops.end(), kind) == kLoops.end();
   const bool has_words_of_words = kind == "superbpe";
   at_spaces_ = !has_words_of_words && kind != "exaone-moe";
@@ -122,15 +112,17 @@ std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size
 // for a number grows with the square of its length.
 std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin, std::size_t end,
                                        Number& number) const {
-  constexpr std::size_t kMostDigits = 300;
-  const auto bytes_at = [&](std::size_t place) { return digit_bytes(text.substr(place), knows_all_digits_); };
+  const auto bytes_at = [&](std::size_t place) {
+    const std::size_t n = digit_bytes(text.substr(place));
+    return n == 1 || knows_all_digits_ ? n : 0;
+  };
   std::size_t n_digits = 0;
   std::size_t at = begin;
-  for (std::size_t n = bytes_at(at); at < end && (n_digits < kMostDigits || n == 0); n = bytes_at(at)) {
+  for (std::size_t n = bytes_at(at); at < end && (n_digits < most_digits_ || n == 0); n = bytes_at(at)) {
     n_digits = n > 0 ? n_digits + 1 : 0;
     at += std::max(n, std::size_t{1});
   }
-  if (at >= end || n_digits < kMostDigits) return begin;
+  if (at >= end || n_digits < most_digits_) return begin;
   if (number.end <= at) {
     number = {at, at, 0};
     for (std::size_t n = bytes_at(at); n > 0; n = bytes_at(number.end), ++number.n_digits) number.end += n;
@@ -141,6 +133,14 @@ std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin,
     while (continues_character(text[at]));
   }
   return at;
+}
+
+std::size_t WordBreaks::digit_bytes(std::string_view text) {
+  static const CharacterSet digits = CharacterSet::named("N").value();
+  if (text.empty()) return 0;
+  if (is_ascii(text[0])) return is_digit(text[0]) ? 1 : 0;
+  const Utf8Step step = first_character(text);
+  return digits.contains(step.character) ? step.n_bytes : 0;
 }
 
 bool WordBreaks::may_be_in(std::string_view special) {

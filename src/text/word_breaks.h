@@ -13,7 +13,8 @@ namespace winnow {
 // The rules of one pre-tokenizer.
 class WordBreaks {
  public:
-  explicit WordBreaks(std::string_view kind);
+  // `window_bytes`: the most bytes of a text that libllama gets at a time, in the middle of a long word.
+  WordBreaks(std::string_view kind, std::size_t window_bytes);
 
   // Returns true if the depth of libllama's calls grows with the words. If it does not, texts stay in one piece.
   bool recurse() const { return recurse_; }
@@ -27,12 +28,16 @@ class WordBreaks {
   // is none. `number` is empty in the first call for a text, and what the call before left in it in later ones.
   std::size_t last(std::string_view text, std::size_t begin, std::size_t end, Number& number) const;
 
+  // Returns the bytes of the digit (a number of Unicode's) that a text begins with, or 0 if it begins with none.
+  static std::size_t digit_bytes(std::string_view text);
+
   // Returns true if a special token of this text could extend over such a place.
   static bool may_be_in(std::string_view special);
 
  private:
   std::size_t in_long_number(std::string_view text, std::size_t begin, std::size_t end, Number& number) const;
 
+  const std::size_t most_digits_;  // of a number that libllama gets whole
   bool recurse_ = true;
   bool at_spaces_ = true;         // a word begins before a space between letters
   bool at_lines_ = true;          // a word begins after the end of a line, before a letter

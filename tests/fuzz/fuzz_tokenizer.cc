@@ -1,5 +1,5 @@
-// Byte-pair tokenizers of every kind, on texts of up to 1,536 bytes. Windows have 1,024, an eighth of the product's,
-// and the longest tokens an eighth of those of the unit tests. An input's first byte is the kind, and each two bytes
+// Byte-pair tokenizers of every kind, on texts of up to 768 bytes. Windows have 512, a sixteenth of the product's,
+// and the longest tokens a sixteenth of those of the unit tests. An input's first byte is the kind, and each two bytes
 // that follow are a part and its number of repetitions. Texts that libllama gets in windows must have the tokens that
 // it gives for the whole on a large stack, and every text must come back from its tokens.
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace winnow;  // NOLINT(google-build-using-namespace)
 
-constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 8, kRunBytes = 25;
+constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 16, kRunBytes = 12;
 
 constexpr std::array<const char*, 48> kParts = {
     ".",          " ",      "\n",     "\t",     "\r",     "a",           "A",      "b",      "Z",
@@ -46,12 +46,12 @@ const Case& case_of(std::size_t i) {
 }
 
 std::string text_of(const std::uint8_t* data, std::size_t size) {
-  constexpr std::size_t kMostBytes = 3 * kWindowBytes / 2, kFew = 224, kMany = 38;
+  constexpr std::size_t kMostBytes = 3 * kWindowBytes / 2, kFew = 224, kMany = 19;
   std::string text;
   for (std::size_t i = 0; i + 1 < size && text.size() < kMostBytes; i += 2) {
     const std::string part = data[i] < 128 ? std::string(kParts[data[i] % kParts.size()])
                                            : std::string(1, static_cast<char>(data[i] & 0x7F));
-    // Most parts come one to three times; one in eight comes up to 1,216 times.
+    // Most parts come one to three times; one in eight comes up to 608 times.
     const std::size_t n = data[i + 1] < kFew ? 1 + data[i + 1] % 3 : (data[i + 1] - kFew + 1) * kMany;
     for (std::size_t k = 0; k < n && text.size() < kMostBytes; ++k) text += part;
   }
