@@ -51,14 +51,15 @@ bool is_white_space(char32_t character) {
 }
 
 // Returns for each place of a text, the end included, whether it is inside a group of three digits. Groups begin with a
-// number, or with the text.
+// number, or with the text; for some kinds those of ASCII's digits after other digits do, too.
 std::vector<bool> places_in_groups(std::string_view text) {
   std::vector<bool> inside(text.size() + 1);
-  std::size_t n_digits = 0;
+  std::size_t n_digits = 0, n_ascii_digits = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t n = WordBreaks::digit_bytes(text.substr(at));
-    inside[at] = n > 0 && n_digits % 3 != 0;
+    inside[at] = n > 0 && n_digits % 3 != 0 && (n > 1 || n_ascii_digits % 3 != 0);
     n_digits = n > 0 ? n_digits + 1 : 0;
+    n_ascii_digits = n == 1 ? n_ascii_digits + 1 : 0;
     at += n > 0 ? n : first_character(text.substr(at)).n_bytes;
   }
   return inside;
