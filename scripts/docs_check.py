@@ -232,7 +232,8 @@ def methods_of(words):
         if flag == "--kv-evict":
             yield value.split(":")[0]
         elif flag == "--methods" and "SUBSTITUTED" not in value:
-            yield from (part.split(":")[0] for part in re.split("[,;]", value) if part and "=" not in part.split(":")[0])
+            separator = ";" if ";" in value else ","  # with semicolons, commas belong to a method
+            yield from (part.split(":")[0] for part in value.split(separator) if part and "=" not in part.split(":")[0])
 
 
 def check_commands(path, tool):
