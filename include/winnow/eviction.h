@@ -90,9 +90,10 @@ struct Bits {
   // Returns the text that parse() reads.
   std::string text() const;
 
-  // Returns the bit widths that kByBudget chooses for a budget, or this under another rule. For a budget of a loss they
-  // are 8 and 4 bits, with the fraction that most() has, whichever cuts are tried.
-  Bits for_budget(const std::optional<Budget>& budget) const;
+  // Returns the bit widths that kByBudget chooses for a budget, or this under another rule. Heads with rows of 128
+  // numbers and more have fewer bits for more entries; `head_dim` is the size of the smallest head. For a budget of a
+  // loss the bits are 8 and 4, with the fraction that most() has, whichever cuts are tried.
+  Bits for_budget(const std::optional<Budget>& budget, int head_dim = 64) const;
   // Returns the fraction of the kept entries that has more bits in a cut to `budget`, a fraction of the bytes, that is
   // tried for a loss.
   double high_fraction_for(const Budget& budget) const;

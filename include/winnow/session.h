@@ -108,9 +108,9 @@ struct SessionOptions {
   DecodeCut decode_cut = DecodeCut::kKeep;
   std::int32_t cut_every = 1;
 
-  // Sets key_type and value_type to those of eviction.bits; Engine::open does the same. Throws Error(kInvalidArgument)
-  // if a type is set to another one that is not f16.
-  void choose_types();
+  // Has eviction.bits, if they follow the budget, choose for the model's heads, and sets key_type and value_type to
+  // theirs; Engine::open does the same. Throws Error(kInvalidArgument) if a type is set to another one that is not f16.
+  void choose_types(const ModelInfo& model);
   // Each returns, once the types are chosen, the types in which keys or values are stored, for people: "r4", or
   // "q8_0+r4" if the best entries have more bits.
   std::string stored_key_types() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "engine/evidence/code_cost.h"
@@ -21,17 +22,24 @@ Bits bits_of(const SessionOptions& options) {
   return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
 }
 
-bool has_heads_for_8_bits(const ModelSpec& spec) {
-  return std::all_of(spec.layers.begin(), spec.layers.end(),
-                     [](const LayerSpec& layer) { return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0; });
-}
+bool has_heads_for_8_bits(int key_dim, int value_dim) { return key_dim % 32 == 0 && value_dim % 32 == 0; }
 
-// Chooses 4 bits for all entries where the bits follow the budget and head sizes do not allow the 8 that it asks for.
-void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
-  const Bits chosen = bits.for_budget(budget);
+// Chooses the bits that follow the budget by the sizes of the model's heads: fewer for wide heads, and 4 for all
+// entries where the 8 that the budget asks for are not possible.
+void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelInfo& model) {
+  if (bits.rule != Bits::Rule::kByBudget) return;
+  int head_dim = std::numeric_limits<int>::max();  // of the smallest head that methods cut
+  bool allow_8_bits = true;
+  for (const LayerInfo& layer : model.layers) {
+    if (layer.is_evictable()) head_dim = std::min({head_dim, layer.key_dim, layer.value_dim});
+    allow_8_bits &= has_heads_for_8_bits(layer.key_dim, layer.value_dim);
+  }
+  const Bits chosen = bits.for_budget(budget, head_dim);
   const int most = std::max({chosen.all.keys, chosen.all.values, chosen.high.keys, chosen.high.values});
-  if (!has_heads_for_8_bits(spec) && bits.rule == Bits::Rule::kByBudget && most == 8) {
+  if (!allow_8_bits && most == 8) {
     bits = {.rule = Bits::Rule::kGiven, .all = {.keys = 4, .values = 4}};
+  } else if (chosen != bits.for_budget(budget)) {
+    bits = chosen;
   }
 }
 
@@ -90,8 +98,11 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   }
   // Entries after the cut include questions and answers, and every token attends to those just before it: they get 8
   // bits.
+  const bool allows_8_bits = std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return has_heads_for_8_bits(layer.key_dim, layer.value_dim);
+  });
   const bool are_all_in_8_bits = options.key_type == EntryType::kQ8_0 && options.value_type == EntryType::kQ8_0;
-  if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && has_heads_for_8_bits(spec)) {
+  if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && allows_8_bits) {
     shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   }
   for (const LayerSpec& layer : spec.layers) {
@@ -111,8 +122,9 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   return shape;
 }
 
-void SessionOptions::choose_types() {
+void SessionOptions::choose_types(const ModelInfo& model) {
   if (!eviction.evicts() || eviction.bits.rule == Bits::Rule::kOwn) return;
+  choose_bits(eviction.bits, budget, model);
   const BitWidths bits = eviction.bits.for_budget(budget).all;
   const auto choose = [&](EntryType& own, int width) {
     const EntryType type = type_of(width);
@@ -216,8 +228,7 @@ void check_loss(const SessionOptions& options, const ModelSpec& spec) {
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
-  choose_bits(options.eviction.bits, options.budget, model.spec);
-  options.choose_types();
+  options.choose_types(model.info);
   choose_combination(options.eviction, options.budget, cache_shape(model.spec, options));
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument, "the method '" + options.eviction.method +

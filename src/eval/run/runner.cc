@@ -62,7 +62,7 @@ SessionOptions Runner::Impl::session_options(std::size_t cell) const {
 
 AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
   SessionOptions session = session_options(cell);
-  session.choose_types();
+  session.choose_types(engine->model()->info());
   return {.benchmark = item.benchmark,
           .task = item.sample.task,
           .id = item.sample.id,

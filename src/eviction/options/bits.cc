@@ -51,6 +51,13 @@ constexpr Row kByBytes[] = {{0.30, all_in(both(8))},
                             {0.075, best_in(both(8), 0.15, both(4))},
                             {0.025, best_in(both(4), 0.5, both(3))},
                             {0.0, all_in(both(3))}};
+// The same for heads of at least kWideHead numbers: chosen on the same novels and documents, on two models with such
+// heads (docs/methods.md, auto).
+constexpr int kWideHead = 128;
+constexpr Row kByBytesForWideHeads[] = {{0.30, all_in(both(8))},
+                                        {0.175, best_in(both(8), 0.1, both(4))},
+                                        {0.025, best_in(both(4), 0.5, both(3))},
+                                        {0.0, all_in(both(3))}};
 // By a part of its entries: their number is given, so that only the bits remain to be chosen.
 constexpr Row kByEntries[] = {{0.15, all_in(both(8))}, {0.0, all_in(both(4))}};
 // For cuts of a prompt that are tried for a loss: all of them store the coarser entries in the same type.
@@ -92,12 +99,13 @@ double Bits::high_fraction_for(const Budget& budget) const {
   return rule == Rule::kByBudget ? row_for(kForALoss, budget.amount).high_fraction : high_fraction;
 }
 
-Bits Bits::for_budget(const std::optional<Budget>& budget) const {
+Bits Bits::for_budget(const std::optional<Budget>& budget, int head_dim) const {
   if (rule != Rule::kByBudget) return *this;
   if (budget && budget->unit == Budget::Unit::kLoss) return row_for(kForALoss, budget->most().amount);
   const double part = budget && budget->is_relative() ? budget->amount : 0;
   const bool is_of_bytes = budget && budget->unit == Budget::Unit::kByteFraction;
-  return is_of_bytes ? row_for(kByBytes, part) : row_for(kByEntries, part);
+  if (!is_of_bytes) return row_for(kByEntries, part);
+  return head_dim < kWideHead ? row_for(kByBytes, part) : row_for(kByBytesForWideHeads, part);
 }
 
 }  // namespace winnow

@@ -92,7 +92,7 @@ void Calibration::step(const std::function<bool(double)>& on_progress) {
 SessionOptions Calibration::stored() const {
   SessionOptions session;
   session.eviction = options_.method;
-  session.choose_types();
+  session.choose_types(engine_->model()->info());
   return session;
 }
 
