@@ -77,7 +77,6 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
       n_together_(plan.n_together),
       n_tokens_(plan.n_tokens()),
       first_position_(plan.first_position),
-      repeat_(plan.repeat),
       schedule_(plan, spec, has_any_experts(spec) || executor.converts_weights(rows_to_convert_for(plan))),
       queries_(spec, schedule_, plan, executor.keeps_queries()),
       recorders_(std::move(recorders)),
@@ -91,7 +90,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
     rows_->embed(first_row, suffix);
     first_row += static_cast<std::int32_t>(suffix.size());
   }
-  if (repeat_) rows_->embed(first_row, plan.tokens);
+  if (plan.repeat) rows_->embed(first_row, plan.tokens);
   steps_.next();  // to the first step
 }
 
@@ -125,11 +124,12 @@ LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
       plan.recorded_end = first_position_ + n_tokens_;
     }
   }
-  if (repeat_ && layer == repeat_->first_layer && !batch.is_suffix) {
+  const bool begins_repeat = schedule_.begins_repeat(layer);
+  if (begins_repeat && !batch.is_suffix) {
     if (n_together_ == 1) queries_.free_replayed();  // the layers before are through
     plan.copied_to = schedule_.first_repeated() + batch.rows.first_row;
   }
-  plan.begins_here = batch.is_late && layer == repeat_->first_layer;
+  plan.begins_here = batch.is_late && begins_repeat;
   return plan;
 }
 

@@ -64,10 +64,10 @@ class ForwardPass {
   // after the last step.
   void read_hidden(const HiddenCallback& on_hidden);
 
-  // The queries of a layer's suffixes. Valid after the layer's last batch, until the next step.
+  // Returns the queries of a layer's suffixes. Valid after the layer's last batch, until the next step.
   SuffixQueries& queries() { return queries_; }
   // Returns whether a layer is one of those before the late repeat.
-  bool replays(int layer) const { return repeat_ && layer < repeat_->first_layer; }
+  bool replays(int layer) const { return schedule_.replays(layer); }
   // Returns the seconds that the suffixes' rows have taken so far.
   double suffix_s() const { return suffix_s_; }
 
@@ -106,7 +106,6 @@ class ForwardPass {
   const int n_together_;
   const std::int32_t n_tokens_;  // of the prompt
   const std::int32_t first_position_;
-  const std::optional<LateRepeat> repeat_;
   const RowSchedule schedule_;
   SuffixQueries queries_;
   const std::vector<QueryEvidence*> recorders_;

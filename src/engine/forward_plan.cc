@@ -61,8 +61,7 @@ std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(bool is_awaited, bool w
 
 std::span<const RowSchedule::Batch> RowSchedule::batches_of(const Sweep& sweep, int layer) const {
   const bool is_shared = spec_.layers[static_cast<std::size_t>(layer)].kind == LayerKind::kSharedAttention;
-  const bool is_early = repeat_ && layer < repeat_->first_layer;
-  const std::size_t n = is_shared ? n_prompt_batches_ : is_early ? n_early_batches_ : batches_.size();
+  const std::size_t n = is_shared ? n_prompt_batches_ : replays(layer) ? n_early_batches_ : batches_.size();
   const std::size_t first = std::min(sweep.first, n), last = std::min(sweep.last, n);
   return std::span(batches_).subspan(first, last - first);
 }

@@ -1,5 +1,5 @@
-// What a forward pass has to do, as plain data. A ForwardPlan says which rows go through which layers; the RowSchedule
-// made of it has their batches, in the order in which they go.
+// A ForwardPlan says which rows go through which layers; the RowSchedule made of it has their batches, in the order in
+// which they go. Both are plain data.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,6 @@ struct ForwardPlan {
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   // Returns the number of rows: the prompt's, the suffixes', and those of the late repeat.
   std::int32_t n_rows() const;
-  // Returns whether a layer is one of those before the late repeat.
-  bool replays(int layer) const { return repeat && layer < repeat->first_layer; }
 };
 
 // The batches of rows that go through the layers, in order: the prompt's, then the suffixes', those of a late repeat
@@ -74,6 +72,9 @@ class RowSchedule {
   std::span<const Suffix> suffixes() const { return suffixes_; }
   bool has_suffixes() const { return n_prompt_batches_ < batches_.size(); }
   bool is_of_suffixes(const Sweep& sweep) const { return sweep.first > 0 && sweep.first == n_prompt_batches_; }
+  // Returns whether a layer is one of those before the late repeat, or the one that it begins with.
+  bool replays(int layer) const { return repeat_ && layer < repeat_->first_layer; }
+  bool begins_repeat(int layer) const { return repeat_ && layer == repeat_->first_layer; }
   std::int32_t first_repeated() const { return first_repeated_; }  // row of the late repeat
 
   // Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own

@@ -22,21 +22,23 @@ Bits bits_of(const SessionOptions& options) {
   return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
 }
 
-bool has_heads_for_8_bits(int key_dim, int value_dim) { return key_dim % 32 == 0 && value_dim % 32 == 0; }
+// Takes the layers of a ModelSpec or of a ModelInfo.
+bool has_heads_for_8_bits(const auto& layers) {
+  return std::all_of(layers.begin(), layers.end(),
+                     [](const auto& layer) { return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0; });
+}
 
 // Chooses the bits that follow the budget by the sizes of the model's heads: fewer for wide heads, and 4 for all
 // entries where the 8 that the budget asks for are not possible.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelInfo& model) {
   if (bits.rule != Bits::Rule::kByBudget) return;
   int head_dim = std::numeric_limits<int>::max();  // of the smallest head that methods cut
-  bool allow_8_bits = true;
   for (const LayerInfo& layer : model.layers) {
     if (layer.is_evictable()) head_dim = std::min({head_dim, layer.key_dim, layer.value_dim});
-    allow_8_bits &= has_heads_for_8_bits(layer.key_dim, layer.value_dim);
   }
   const Bits chosen = bits.for_budget(budget, head_dim);
   const int most = std::max({chosen.all.keys, chosen.all.values, chosen.high.keys, chosen.high.values});
-  if (!allow_8_bits && most == 8) {
+  if (!has_heads_for_8_bits(model.layers) && most == 8) {
     bits = {.rule = Bits::Rule::kGiven, .all = {.keys = 4, .values = 4}};
   } else if (chosen != bits.for_budget(budget)) {
     bits = chosen;
@@ -98,11 +100,8 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   }
   // Entries after the cut include questions and answers, and every token attends to those just before it: they get 8
   // bits.
-  const bool allows_8_bits = std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-    return has_heads_for_8_bits(layer.key_dim, layer.value_dim);
-  });
   const bool are_all_in_8_bits = options.key_type == EntryType::kQ8_0 && options.value_type == EntryType::kQ8_0;
-  if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && allows_8_bits) {
+  if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && has_heads_for_8_bits(spec.layers)) {
     shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   }
   for (const LayerSpec& layer : spec.layers) {

@@ -19,12 +19,11 @@ SuffixQueries::SuffixQueries(const ModelSpec& spec, const RowSchedule& schedule,
       n_together_(plan.n_together),
       n_tokens_(plan.n_tokens()),
       n_rows_(plan.n_rows()),
-      first_repeated_layer_(plan.repeat ? plan.repeat->first_layer : 0),
       executor_keeps_them_(executor_keeps_them) {
   if (!plan.repeat) return;
   replayed_.resize(n_together_ > 1 ? static_cast<std::size_t>(plan.layers.size()) : 1);
   const auto n = static_cast<std::size_t>(n_tokens_);
-  for (int l = first_layer_; l < std::min(plan.layers.last, first_repeated_layer_); ++l) {
+  for (int l = first_layer_; l < plan.layers.last && schedule_.replays(l); ++l) {
     const LayerSpec& layer = layer_spec(l);
     if (layer.kind != LayerKind::kFullAttention) continue;
     Rows& rows = replayed(l);
@@ -62,13 +61,13 @@ QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
     if (suffixes_.log_sum_exp.empty()) reserve();
     return suffixes_.from(spec, batch.rows.first_row - n_tokens_);
   }
-  if (layer >= first_repeated_layer_ || spec.kind != LayerKind::kFullAttention) return {};
+  if (!schedule_.replays(layer) || spec.kind != LayerKind::kFullAttention) return {};
   return replayed(layer).from(spec, batch.rows.first_row);
 }
 
 std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
   const LayerSpec& spec = layer_spec(layer);
-  const bool is_replayed = is_late && layer < first_repeated_layer_;
+  const bool is_replayed = is_late && schedule_.replays(layer);
   std::vector<ReconstructionPass> passes;
   for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {
     if (suffix.is_late != is_late) continue;

@@ -48,7 +48,6 @@ class SuffixQueries {
   const RowSchedule& schedule_;
   const int first_layer_, n_together_;
   const std::int32_t n_tokens_, n_rows_;
-  const int first_repeated_layer_;  // the first layer that the late repeat goes through; without one 0
   const bool executor_keeps_them_;
   Rows suffixes_;               // in the present layer
   std::vector<Rows> replayed_;  // of the prompt's rows: in the present layer, or in each that is taken together

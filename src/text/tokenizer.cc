@@ -378,8 +378,9 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
   std::size_t first = begin, last = begin;
   for (const Token token : window) {
     if (last >= first + window_bytes_ / 8) break;
-    if (last < word) first = last + token_text(token, true).size();
+    const bool is_before = last < word;
     last += token_text(token, true).size();
+    if (is_before) first = last;
   }
   return piece.substr(first, std::min(last - first, window_bytes_ / 4));
 }

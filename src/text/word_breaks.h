@@ -19,7 +19,7 @@ class WordBreaks {
   // Returns true if the depth of libllama's calls grows with the words. If it does not, texts stay in one piece.
   bool recurse() const { return recurse_; }
 
-  // What is left of the long number that was met last: `n_digits` characters in the bytes [begin, end).
+  // The rest of the long number that was met last has `n_digits` characters in the bytes [begin, end).
   struct Number {
     std::size_t begin = 0, end = 0, n_digits = 0;
   };
