@@ -1,15 +1,17 @@
 #include "base/json_file.h"
 
 #include <cmath>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
+#include "base/bounded_json.h"
 #include "winnow/error.h"
 
 namespace winnow {
 
 namespace {
 
-constexpr int kDeepest = 16;
+constexpr std::size_t kDeepest = 16;
 
 }  // namespace
 
@@ -18,15 +20,9 @@ void refuse_file(const std::string& path, const std::string& why) {
 }
 
 std::optional<nlohmann::json> parse_flat_json(std::string_view text) {
-  struct TooDeep {};
   try {
-    return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      if (depth > kDeepest) throw TooDeep();
-      return true;
-    });
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  } catch (const TooDeep&) {
+    return parse_bounded_json<nlohmann::json>(text, {.levels = kDeepest});
+  } catch (const JsonRefusal&) {
     return std::nullopt;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bounded_json.h"
 #include "base/utf8.h"
 #include "schema/schema_converter.h"
 #include "winnow/json_grammar.h"
@@ -490,34 +491,42 @@ std::string schema_grammar(const OrderedJson& schema, std::vector<std::string>* 
   return grammar;
 }
 
-std::string json_schema_grammar(std::string_view schema) {
-  const auto refuse_text = [](const std::string& what) {
+namespace {
+
+std::string what_is_wrong(JsonRefusal::Reason reason) {
+  const auto more_than = [](std::size_t most, const char* what) { return "more than " + std::to_string(most) + what; };
+  switch (reason) {
+    case JsonRefusal::Reason::kLevels:
+      return "it is nested deeper than " + std::to_string(kMostLevels) + " levels";
+    case JsonRefusal::Reason::kNamesOfObject:
+      return "an object has " + more_than(kMostProperties, " names");
+    case JsonRefusal::Reason::kNames:
+      return "it has " + more_than(kMostNames, " names");
+    case JsonRefusal::Reason::kScalars:
+      return "it has " + more_than(kMostValues, " values");
+    default:
+      return "it is not JSON";
+  }
+}
+
+OrderedJson parse_schema(std::string_view text) {
+  const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::kInvalidArgument, "the JSON schema cannot be used: " + what);
   };
-  if (schema.size() > kMostSchemaBytes) refuse_text("it is larger than 4 MiB");
-  int n_names = 0, n_values = 0;
-  bool is_too_deep = false;
-  std::vector<std::size_t> n_of_object(kMostLevels + 3);  // names, by the depth at which they stand
-  bool is_too_wide = false;
-  const auto is_small = [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
-    const auto level = static_cast<std::size_t>(std::min(depth, kMostLevels + 1));
-    if (event == OrderedJson::parse_event_t::object_start) n_of_object[level + 1] = 0;
-    if (event == OrderedJson::parse_event_t::key) {
-      ++n_names;
-      is_too_wide = is_too_wide || ++n_of_object[level] > kMostProperties;
-    }
-    n_values += event == OrderedJson::parse_event_t::value ? 1 : 0;
-    is_too_deep = is_too_deep || depth > kMostLevels;
-    return !is_too_deep && !is_too_wide && n_names <= kMostNames && n_values <= kMostValues;
-  };
-  const OrderedJson parsed = OrderedJson::parse(schema, is_small, /*allow_exceptions=*/false);
-  if (is_too_deep) refuse_text("it is nested deeper than " + std::to_string(kMostLevels) + " levels");
-  if (is_too_wide) refuse_text("an object has more than " + std::to_string(kMostProperties) + " names");
-  if (n_names > kMostNames) refuse_text("it has more than " + std::to_string(kMostNames) + " names");
-  if (n_values > kMostValues) refuse_text("it has more than " + std::to_string(kMostValues) + " values");
-  if (parsed.is_discarded()) refuse_text("it is not JSON");
-  return schema_grammar(parsed);
+  if (text.size() > kMostSchemaBytes) refuse("it is larger than 4 MiB");
+  OrderedJson schema;
+  try {
+    schema = parse_bounded_json<OrderedJson>(
+        text, {.levels = kMostLevels, .names_of_object = kMostProperties, .names = kMostNames, .scalars = kMostValues});
+  } catch (const JsonRefusal& refusal) {
+    refuse(what_is_wrong(refusal.reason));
+  }
+  return schema;
 }
+
+}  // namespace
+
+std::string json_schema_grammar(std::string_view schema) { return schema_grammar(parse_schema(schema)); }
 
 std::string json_object_grammar() { return std::string("root ::= w-object\n") + kJsonTexts + kCommonRules; }
 
