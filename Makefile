@@ -8,7 +8,7 @@ MODEL ?=
 export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
-.PHONY: all cuda cuda-check setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
+.PHONY: all cuda cuda-check setup model model-name demo tool test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
   deb deb-test install format format-check layers docs-check reference tidy bench clean distclean help
 .NOTPARALLEL:
 
@@ -40,6 +40,11 @@ demo: model-name setup model  ## ask a model (MODEL=NAME as above) about a long 
 	@echo '==> Building the library and the demo'
 	@cmake --build --preset release --parallel $(JOBS) --target winnow_demo
 	@scripts/demo.sh
+
+tool: setup  ## build the tool alone: build/bin/winnow
+	@scripts/setup.sh configure release
+	@echo '==> Building the tool'
+	@cmake --build --preset release --parallel $(JOBS) --target winnow_cli
 
 test: all model  ## build and run every test
 	@echo '==> Running the tests'

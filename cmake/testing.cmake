@@ -2,7 +2,8 @@
 # the folder, linked with the object libraries that it tests (all of them, since one does not bring those below it).
 #   E2E           label e2e instead of unit, for a test that needs the default model or takes long. With sanitizers it
 #                 is built only on request, since make asan runs the unit tests
-#   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures
+#   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures. With
+#                 sanitizers, and where a processor is emulated, every program is one entry: they are slow to begin
 #   OPTIMISED     optimised with sanitizers, too: the test shares inline functions (of JSON) with the code that it
 #                 tests, and the linker takes the test's
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
@@ -45,7 +46,7 @@ function(winnow_test name)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     endif()
   endif()
-  if(ARG_ONE_PROCESS)
+  if(ARG_ONE_PROCESS OR WINNOW_SANITIZE OR CMAKE_CROSSCOMPILING)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES ${properties})
   else()

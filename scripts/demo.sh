@@ -16,9 +16,6 @@ found    the answer has the word of demo/answer.txt. After: the document is cut 
          any number of questions. Before: document and question are cut together.
 mean KL  how far the predictions of the next 64 tokens of the text move from those of the full cache; cut as in "after"
 
-Your own model and file, with the tool that make builds:
-  build/bin/winnow run -m MODEL.gguf -f FILE -q "QUESTION" --kv-evict snapkv --kv-budget 20% [--question-aware]
-  WINNOW_MODEL=MODEL.gguf make demo
-  make demo MODEL=NAME          a model of scripts/models.txt
-  scripts/demo.sh METHOD...     other methods; `build/bin/winnow methods` lists them
+Next, a text of your own:
+  make tool && build/bin/winnow run -f FILE -q "QUESTION" --kv-budget 5%bytes
 TEXT

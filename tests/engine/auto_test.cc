@@ -12,6 +12,7 @@
 #include "engine/engine_impl.h"
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
+#include "sanitizers.h"
 
 namespace winnow::test {
 namespace {
@@ -68,6 +69,7 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
   for (const char* method : {"auto", "auto-fast", "ada-snapkv:bits=4,window=8"}) {
     for (const char* budget : {"2%bytes", "8%bytes", "20%bytes", "10%"}) {
       SCOPED_TRACE(std::string(method) + " " + budget);
+      if (kHasSanitizers && std::string(budget).starts_with("2")) continue;  // 2% and 20%
       const auto engine = Engine::create(tiny_model(sharp_model()), {.n_threads = 2, .n_batch = 64});
       const auto plain = Engine::create(tiny_model(sharp_model(1)), {.n_threads = 2, .n_batch = 64});
       const std::vector<Token> prompt = random_tokens(1500, 300, 4);
