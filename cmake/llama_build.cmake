@@ -20,7 +20,8 @@ function(winnow_build_libllama_fast)
 endfunction()
 
 # Flags of llama.cpp's tools and the fetching of models, on which nothing of the rest depends, are not built. Most of
-# what remains are small sources behind the same large headers, which are compiled together.
+# what remains are small sources behind the same large headers, which are compiled together; json.cpp specialises what
+# others use.
 function(winnow_build_part_of_llama_common)
   get_target_property(sources llama-common SOURCES)
   list(FILTER sources EXCLUDE REGEX
@@ -29,6 +30,8 @@ function(winnow_build_part_of_llama_common)
   list(FILTER libraries EXCLUDE REGEX "cpp-httplib")
   set_target_properties(llama-common PROPERTIES SOURCES "${sources}" LINK_LIBRARIES "${libraries}" UNITY_BUILD ON
     UNITY_BUILD_BATCH_SIZE 8)
+  get_target_property(folder llama-common SOURCE_DIR)
+  set_source_files_properties(${folder}/json.cpp TARGET_DIRECTORY llama-common PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # The rest must link without the removed sources: that is found here, not when a program of winnow's is linked.
   target_link_options(llama-common PRIVATE -Wl,--no-undefined)
   target_compile_options(llama-common PRIVATE -O1)
