@@ -1,4 +1,4 @@
-# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS] [OPTIMISED]): adds a GoogleTest program of
+# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS] [OPTIMISED] [COST n]): adds a GoogleTest program of
 # the folder, linked with the object libraries that it tests (all of them, since one does not bring those below it).
 #   E2E           label e2e instead of unit, for a test that needs the default model or takes long. With sanitizers it
 #                 is built only on request, since make asan runs the unit tests
@@ -6,6 +6,7 @@
 #                 sanitizers, and where a processor is emulated, every program is one entry: they are slow to begin
 #   OPTIMISED     optimised with sanitizers, too: the test shares inline functions (of JSON) with the code that it
 #                 tests, and the linker takes the test's
+#   COST          the seconds that it takes with sanitizers, if many: ctest begins the longest first
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
 # if these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
 include(GoogleTest)
@@ -23,7 +24,7 @@ endif()
 set_target_properties(winnow_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 
 function(winnow_test name)
-  cmake_parse_arguments(ARG "E2E;ONE_PROCESS;OPTIMISED" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "E2E;ONE_PROCESS;OPTIMISED" "COST" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -39,6 +40,9 @@ function(winnow_test name)
   set(properties LABELS unit TIMEOUT 300)
   if(WINNOW_SANITIZE)
     set(properties LABELS unit TIMEOUT 900)
+    if(ARG_COST)
+      list(APPEND properties COST ${ARG_COST})
+    endif()
   endif()
   if(ARG_E2E)
     set(properties LABELS e2e TIMEOUT 1200 COST 100)  # long tests begin first, even before ctest knows times

@@ -256,7 +256,7 @@ build_prefix() {
   step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
     fetch_sources $kVenv/winnow-sources
   # pip must use neither its cache of built wheels nor an installed one, since both may be for another processor.
-  step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: 3 to 5 minutes on 2 cores" \
+  step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: 2 to 4 minutes on 2 cores" \
     env CMAKE_ARGS="$kLlamaOptions '-DCMAKE_PROJECT_llama_cpp_INCLUDE=$PWD/cmake/llama_build.cmake' ${CMAKE_ARGS:-}" \
     CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
     $kVenv/bin/python -m pip install --verbose --no-deps --no-cache-dir --force-reinstall "$kSources"
