@@ -3,7 +3,7 @@
 #   E2E           label e2e instead of unit, for a test that needs the default model or takes long. With sanitizers it
 #                 is built only on request, since make asan runs the unit tests
 #   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures. With
-#                 sanitizers, and where a processor is emulated, every program is one entry: they are slow to begin
+#                 sanitizers every program is one entry, since they take a fifth of a second to begin
 #   OPTIMISED     optimised with sanitizers, too: the test shares inline functions (of JSON) with the code that it
 #                 tests, and the linker takes the test's
 #   COST          the seconds that it takes with sanitizers, if many: ctest begins the longest first
@@ -50,7 +50,7 @@ function(winnow_test name)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     endif()
   endif()
-  if(ARG_ONE_PROCESS OR WINNOW_SANITIZE OR CMAKE_CROSSCOMPILING)
+  if(ARG_ONE_PROCESS OR WINNOW_SANITIZE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES ${properties})
   else()
