@@ -15,8 +15,7 @@ function(winnow_target name)
     if(WINNOW_SANITIZE)
       set(level -O0)
     endif()
-    # With -O1 gcc 12 takes initialised members of std::variant for uninitialised.
-    target_compile_options(${name} PRIVATE ${level} -Wno-maybe-uninitialized)
+    target_compile_options(${name} PRIVATE ${level})
   endif()
   # Left out are restrict and null-dereference, which gcc 12 finds in its own std::string, streambuf and vector<bool>,
   # and missing-field-initializers, since options are structs of defaults and initialisers name the fields that differ.
@@ -37,11 +36,10 @@ function(winnow_target name)
   endif()
 endfunction()
 
-# winnow_layer(name [STATIC] [NO_LOOPS] SOURCES... DEPENDS...): adds a folder of src/ as an object library, or as a
-# static one, which targets that link a layer above it get without naming it. A layer sees only the layers that it names
-# in DEPENDS. NO_LOOPS is as in winnow_target.
+# winnow_layer(name [STATIC] SOURCES... DEPENDS...): adds a folder of src/ as an object library, or as a static one,
+# which targets that link a layer above it get without naming it. A layer sees only the layers that it names in DEPENDS.
 function(winnow_layer name)
-  cmake_parse_arguments(ARG "STATIC;NO_LOOPS" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "STATIC" "" "SOURCES;DEPENDS" ${ARGN})
   set(kind OBJECT)
   if(ARG_STATIC)
     set(kind STATIC)
@@ -50,11 +48,7 @@ function(winnow_layer name)
   target_include_directories(winnow_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})
-  if(ARG_NO_LOOPS)
-    winnow_target(winnow_${name} NO_LOOPS)
-  else()
-    winnow_target(winnow_${name})
-  endif()
+  winnow_target(winnow_${name})
 endfunction()
 
 # winnow_regex_sources(FILES...): turns off a warning for sources that include <regex>, in which gcc 12 finds

@@ -20,7 +20,7 @@ struct JsonLimits {
   std::size_t parts = kNone;    // names, objects and lists together: each takes many times the memory of its text
 };
 
-// What parse_bounded_json throws.
+// Says why parse_bounded_json refuses a text.
 struct JsonRefusal {
   enum class Reason { kSyntax, kNumber, kLevels, kNamesOfObject, kNames, kScalars, kParts };
 

@@ -413,8 +413,7 @@ TEST_F(SchemaGrammarTest, Patterns) {
 // Each pattern takes a tenth of a second, and their total is bounded.
 TEST_F(SchemaGrammarTest, ManyLargePatternsAreRefusedInTime) {
   std::string properties;
-  constexpr int kPatterns = test::kHasSanitizers ? 250 : 1000;
-  for (int i = 0; i < kPatterns; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     properties += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) +
                   R"(":{"type":"string","pattern":"^(?=(a|b)*a(a|b){12}$)[ab]*c$"})";
   }
