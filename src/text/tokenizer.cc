@@ -376,13 +376,14 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
   if (!is_inside) word = begin;
   if (word == begin && !head.empty()) return head;
   std::size_t first = begin, last = begin;
+  const auto is_inside_character = [&](std::size_t at) { return character_begin(piece, at) != at; };
   for (const Token token : window) {
-    if (last >= first + window_bytes_ / 8) break;
+    if (last >= first + window_bytes_ / 8 && !is_inside_character(last)) break;
     const bool is_before = last < word;
     last += token_text(token, true).size();
-    if (is_before) first = last;
+    if (is_before || is_inside_character(first)) first = last;
   }
-  return piece.substr(first, std::min(last - first, window_bytes_ / 4));
+  return piece.substr(first, character_begin(piece, std::min(last, first + window_bytes_ / 4)) - first);
 }
 
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If

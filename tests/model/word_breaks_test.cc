@@ -89,6 +89,18 @@ TEST_P(WordBreaksTest, WindowsHaveTheTokensOfTheWhole) {
   }
 }
 
+// The second window begins in the second half of a word of white space, and is tried with the word's beginning, whose
+// characters are of several tokens each.
+TEST_P(WordBreaksTest, TheBeginningOfAWordIsOfWholeCharacters) {
+  constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 16;
+  const TinyModel file = file_with_runs_of(12);
+  std::string text;
+  while (text.size() < 228) text += "\u3000";
+  text.append(kWindowBytes, '\n');
+  if (std::string(GetParam()) == "jais-2") text.resize(kWindowBytes);
+  expect_tokens_of_the_whole(Tokenizer(file.path(), kWindowBytes), text, "wide spaces and lines");
+}
+
 TEST_P(WordBreaksTest, WindowsOfTheProductHaveTheTokensOfTheWhole) {
   std::mt19937 random(1);
   const TinyModel file = file_with_runs_of(200);
