@@ -362,15 +362,20 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
   return tokens;
 }
 
-// Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for.
+// Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for. Ends of
+// lines before other white space are no part of it: they are words of their own (spark2_5), or its tokens do not depend
+// on them.
 std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t end,
                                     const std::vector<Token>& window, std::string_view head) const {
   std::size_t word = begin;
-  bool is_inside = false;  // in white space
+  bool is_inside = false, is_all_lines = false;  // in white space; in ends of lines with no other white space before
   const std::size_t middle = begin + (end - begin) / 2;
   for (std::size_t at = begin; at <= middle;) {
     const Utf8Step step = first_character(piece.substr(at));
-    if (!std::exchange(is_inside, is_white_space(step.character))) word = at;
+    const bool is_line = step.character == '\n' || step.character == '\r';
+    if (!is_inside || (is_all_lines && !is_line)) word = at;
+    is_all_lines = is_line && (is_all_lines || !is_inside);
+    is_inside = is_white_space(step.character);
     at += step.n_bytes;
   }
   if (!is_inside) word = begin;

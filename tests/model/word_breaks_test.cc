@@ -89,16 +89,19 @@ TEST_P(WordBreaksTest, WindowsHaveTheTokensOfTheWhole) {
   }
 }
 
-// The second window begins in the second half of a word of white space, and is tried with the word's beginning, whose
-// characters are of several tokens each.
-TEST_P(WordBreaksTest, TheBeginningOfAWordIsOfWholeCharacters) {
+// Windows that begin in a word of white space are tried with the word's beginning: whole characters, each of which may
+// be several tokens, from the first one that is no line's end (spark2_5).
+TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 16;
   const TinyModel file = file_with_runs_of(12);
-  std::string text;
-  while (text.size() < 228) text += "\u3000";
-  text.append(kWindowBytes, '\n');
-  if (std::string(GetParam()) == "jais-2") text.resize(kWindowBytes);
-  expect_tokens_of_the_whole(Tokenizer(file.path(), kWindowBytes), text, "wide spaces and lines");
+  const Tokenizer tokenizer(file.path(), kWindowBytes);
+  std::string wide_spaces;
+  while (wide_spaces.size() < 228) wide_spaces += "\u3000";
+  for (const std::string& before : {wide_spaces, "..." + std::string(150, '\n') + "  ", "a \n\n\n\t" + wide_spaces}) {
+    std::string text = before + std::string(kWindowBytes, '\n');
+    if (std::string(GetParam()) == "jais-2") text.resize(kWindowBytes);  // its blocks of white space
+    expect_tokens_of_the_whole(tokenizer, text, std::to_string(before.size()) + " bytes and lines");
+  }
 }
 
 TEST_P(WordBreaksTest, WindowsOfTheProductHaveTheTokensOfTheWhole) {
