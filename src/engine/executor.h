@@ -75,17 +75,23 @@ class PassRows {
 
   // Runs a batch through a layer: norm, Q K V, RoPE, store, attention or recurrence, W_O, residual, feed-forward.
   virtual void run_layer(const LayerPlan& plan) = 0;
-  // A layer with experts runs in three parts, so that each expert's weights are read once for a whole prompt: attention
-  // and the router for every batch; the experts for all rows, some at a time (run_experts returns whether there are
-  // more); the shared expert and the residual for every batch.
-  virtual void run_attention_and_router(const LayerPlan& plan) = 0;
-  virtual void begin_experts(const ExpertPlan& plan) = 0;
-  virtual bool run_experts() = 0;
-  virtual void combine_experts(const LayerPlan& plan) = 0;
+  // Returns whether a layer with experts runs in three parts instead, so that each expert's weights are read once for a
+  // whole prompt: attention and the router for every batch; the experts for all rows, some at a time (run_experts
+  // returns whether there are more); the shared expert and the residual for every batch.
+  virtual bool splits_experts() const { return false; }
+  virtual void run_attention_and_router(const LayerPlan& /*plan*/) { refuse_parts(); }
+  virtual void begin_experts(const ExpertPlan& /*plan*/) { refuse_parts(); }
+  virtual bool run_experts() { refuse_parts(); }
+  virtual void combine_experts(const LayerPlan& /*plan*/) { refuse_parts(); }
 
   // Returns the residual stream [n_rows][n_embd], which layers update in place.
   virtual std::span<float> hidden() = 0;
   virtual std::size_t bytes() const = 0;
+
+ private:
+  [[noreturn]] static void refuse_parts() {
+    throw Error(ErrorCode::kInternal, "a layer with experts was split for an executor that runs it in one part");
+  }
 };
 
 // One sequence in a step of decoding.

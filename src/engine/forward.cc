@@ -15,18 +15,19 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
       for (int l = first; l < last; ++l) {
         const std::span<const Batch> batches = schedule_.batches_of(sweep, l);
         if (batches.empty()) continue;
+        const bool is_split = has_experts(l) && rows_->splits_experts();
         for (const Batch& batch : batches) {
           const Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
           co_yield next;
           const LayerPlan plan = layer_plan(l, batch);
-          if (has_experts(l)) {
+          if (is_split) {
             rows_->run_attention_and_router(plan);
           } else {
             rows_->run_layer(plan);  // norm, Q K V, RoPE, store, attention, W_O, residual, feed-forward
           }
           work_done_ += batch.rows.n_rows;
         }
-        if (has_experts(l)) {
+        if (is_split) {
           const RowBatch &front = batches.front().rows, &back = batches.back().rows;
           rows_->begin_experts(
               {.layer = l, .first_row = front.first_row, .n_rows = back.first_row + back.n_rows - front.first_row});

@@ -8,6 +8,7 @@
 #include "kernels/products/quantised_product.h"
 #include "model/compute.h"
 #include "model/interleaved_weights.h"
+#include "model/layer_ops.h"
 #include "model/quantised_rows.h"
 
 namespace winnow {
@@ -252,6 +253,13 @@ ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, 
   ggml_tensor* args[4] = {weights, converted(x, weights, format), slots_.first_slot, biases};
   return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], x->ne[1], 1, 1, args, biases != nullptr ? 4 : 3, run,
                         GGML_N_TASKS_MAX, &compute_);
+}
+
+ggml_tensor* ExpertProducts::feed_forward(LayerOps& ops, const FeedForwardSpec& spec, const LayerWeights& weights,
+                                          ggml_tensor* x) {
+  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, x);
+  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, x);
+  return product(weights.down_experts, weights.down_experts_b, ops.gated(context_, spec.activation, gate, up));
 }
 
 ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* routing_weights) {

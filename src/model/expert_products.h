@@ -11,6 +11,9 @@ struct ggml_tensor;
 namespace winnow {
 
 class Compute;
+class LayerOps;
+struct FeedForwardSpec;
+struct LayerWeights;
 
 // The slots in order of the experts, i32. An expert's rows keep their order.
 struct ExpertSlots {
@@ -33,6 +36,8 @@ class ExpertProducts {
   // rounded to 8 bits by blocks, whatever a prompt's other weights are converted to. A slot's result has the same bits
   // alone and in any batch.
   ggml_tensor* product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x);
+  // Returns what the experts of a layer give, [n_embd, n_slots], for x [n_embd, n_slots] in order of the experts.
+  ggml_tensor* feed_forward(LayerOps& ops, const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Returns [n, n_rows]: for every row the sum of y [n, n_slots] over its experts, times `routing_weights`
   // [n_used, n_rows], in the order in which the experts were chosen.
   ggml_tensor* weighted_sum(ggml_tensor* y, ggml_tensor* routing_weights);

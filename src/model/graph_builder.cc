@@ -184,8 +184,7 @@ GraphBuilder::Projection GraphBuilder::dense_feed_forward(const FeedForwardSpec&
   return {weights.down, weights.down_b, ops_.gated(context_, spec.activation, made.first, made.second)};
 }
 
-GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,
-                                         ggml_tensor* rows) {
+RoutedRows GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows) {
   const FeedForwardSpec& spec = layer.feed_forward;
   const std::int64_t n_rows = x->ne[1];
   if (weights.router_scale != nullptr) {
@@ -220,13 +219,6 @@ GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeig
   return {.chosen = chosen, .routing_weights = scale(routing_weights, spec.share_scale)};
 }
 
-ggml_tensor* GraphBuilder::expert_products(const FeedForwardSpec& spec, const LayerWeights& weights,
-                                           ExpertProducts& experts, ggml_tensor* rows) {
-  ggml_tensor* gate = experts.product(weights.gate_experts, weights.gate_experts_b, rows);
-  ggml_tensor* up = experts.product(weights.up_experts, weights.up_experts_b, rows);
-  return experts.product(weights.down_experts, weights.down_experts_b, ops_.gated(context_, spec.activation, gate, up));
-}
-
 ggml_tensor* GraphBuilder::add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
                                              ggml_tensor* y) {
   ggml_tensor* shared = linear(dense_feed_forward(spec.feed_forward, weights, rows));
@@ -240,10 +232,7 @@ ggml_tensor* GraphBuilder::add_shared_expert(const LayerSpec& spec, const LayerW
 ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const FeedForwardSpec& ffn = spec.feed_forward;
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, x);
-  const Routed taken = route(spec, weights, x, rows);
-  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, ops_.threads());
-  ggml_tensor* y =
-      experts.weighted_sum(expert_products(ffn, weights, experts, experts.gather(rows)), taken.routing_weights);
+  ggml_tensor* y = ops_.experts(context_, ffn, weights, route(spec, weights, x, rows), rows);
   if (weights.down == nullptr) return y;
   if (ffn.is_dense_beside) rows = norm(spec.norm, weights.ffn_norm, x);
   return add_shared_expert(spec, weights, rows, y);
@@ -298,17 +287,15 @@ ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weig
   return finish_layer(spec, weights, x);
 }
 
-GraphBuilder::Routed GraphBuilder::attention_and_router(const LayerSpec& spec, const LayerWeights& weights,
-                                                        ggml_tensor* x) {
+RoutedRows GraphBuilder::attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   x = attention_block(spec, weights, x, norm(spec.norm, weights.attn_norm, x));
   return route(spec, weights, x, norm(spec.norm, weights.experts_norm, x));
 }
 
 ggml_tensor* GraphBuilder::expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
-                                      ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* routing_weights) {
-  ExpertProducts experts(context_, slots, ops_.threads());
+                                      ggml_tensor* sums, ExpertProducts& experts, ggml_tensor* routing_weights) {
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, experts.gather(x));
-  return experts.add_weighted(sums, expert_products(spec.feed_forward, weights, experts, rows), routing_weights);
+  return experts.add_weighted(sums, experts.feed_forward(ops_, spec.feed_forward, weights, rows), routing_weights);
 }
 
 ggml_tensor* GraphBuilder::combine_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,

@@ -14,8 +14,12 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// The most nodes of one layer of any architecture, with room to spare.
+// The most nodes of one layer of any architecture, with room to spare. Where ggml's own nodes sum what experts give, a
+// layer has two more for each expert of a row.
 inline constexpr std::size_t kGraphNodesPerLayer = 96;
+constexpr std::size_t most_graph_nodes(const FeedForwardSpec& spec) {
+  return kGraphNodesPerLayer + 2 * static_cast<std::size_t>(spec.n_expert_used);
+}
 
 // The engine's part of a layer, in which a row sees other rows: it stores keys and values and attends to those that are
 // stored, and carries the state of recurrent layers.
@@ -56,18 +60,13 @@ class GraphBuilder {
   // The next three functions do the same for a layer with experts, in three parts, so that many batches of rows go
   // through its attention before all of them go through the experts.
   //
-  // The routing of rows, [n_expert_used, n_rows] each.
-  struct Routed {
-    ggml_tensor* chosen;  // i32, numbers of experts
-    ggml_tensor* routing_weights;
-  };
   // Computes attention and router, and returns the routing. x becomes the hidden states after attention, which the
   // experts read.
-  Routed attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  RoutedRows attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Adds to sums [n_embd, n_all_rows] the output of the slots' experts for their rows of x [n_embd, n_all_rows], times
-  // the slots' routing_weights [n_slots], and returns the sums.
+  // the slots' routing_weights [n_slots], and returns the sums. The experts are made of the slots.
   ggml_tensor* expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums,
-                          const ExpertSlots& slots, ggml_tensor* routing_weights);
+                          ExpertProducts& experts, ggml_tensor* routing_weights);
   // Adds the experts' sums, shaped as x, and the shared expert's output to x, and returns the hidden states after the
   // layer.
   ggml_tensor* combine_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
@@ -117,9 +116,7 @@ class GraphBuilder {
   // Returns x plus the output of attention, or of the recurrence, for its normed rows.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   // Returns the routing of rows. x: hidden states after attention; rows: x as the experts read it.
-  Routed route(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
-  ggml_tensor* expert_products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
-                               ggml_tensor* rows);
+  RoutedRows route(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   // Returns y, the experts' sums, plus the shared expert's output for these rows.
   ggml_tensor* add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows, ggml_tensor* y);
   // Returns the output of the experts, the shared one included, for x, the hidden states after attention.

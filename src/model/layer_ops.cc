@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/products/rms_norm.h"
-#include "winnow/error.h"
+#include "model/expert_products.h"
 
 namespace winnow {
 namespace {
@@ -81,6 +81,13 @@ ggml_tensor* CpuOps::temperatures(ggml_context* context, const LayerSpec& spec, 
                         const_cast<LayerSpec*>(&spec));
 }
 
+ggml_tensor* CpuOps::experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
+                             const RoutedRows& routed, ggml_tensor* x) {
+  ExpertProducts products(context, routed.chosen, spec.n_expert, compute_);
+  ggml_tensor* given = products.feed_forward(*this, spec, weights, products.gather(x));
+  return products.weighted_sum(given, routed.routing_weights);
+}
+
 ggml_tensor* GgmlOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
   return ggml_mul_mat(context, weight, x);
 }
@@ -100,8 +107,27 @@ ggml_tensor* GgmlOps::temperatures(ggml_context* context, const LayerSpec& spec,
   return ggml_scale_bias(context, logs, spec.temperature, 1.0F);
 }
 
-Compute& GgmlOps::threads() {
-  throw Error(ErrorCode::kUnsupported, "models with experts do not run on devices yet: use --device cpu");
+ggml_tensor* GgmlOps::experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
+                              const RoutedRows& routed, ggml_tensor* x) {
+  const auto product = [&](ggml_tensor* matrices, ggml_tensor* biases, ggml_tensor* rows) {
+    ggml_tensor* y = ggml_mul_mat_id(context, matrices, rows, routed.chosen);  // [n_out, n_expert_used, n_rows]
+    return biases == nullptr ? y : ggml_add_id(context, y, biases, routed.chosen);
+  };
+  const std::int64_t n_rows = x->ne[1], n_used = routed.chosen->ne[0];
+  ggml_tensor* rows = ggml_reshape_3d(context, x, x->ne[0], 1, n_rows);
+  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, rows);
+  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, rows);
+  // Not of a derived class: it may be for matrices, and make rows that ggml's products of experts do not read.
+  rows = LayerOps::gated(context, spec.activation, gate, up);
+  ggml_tensor* given = ggml_mul(context, product(weights.down_experts, weights.down_experts_b, rows),
+                                ggml_reshape_3d(context, routed.routing_weights, 1, n_used, n_rows));
+  ggml_tensor* sum = nullptr;
+  for (std::int64_t i = 0; i < n_used; ++i) {
+    ggml_tensor* one =
+        ggml_view_2d(context, given, given->ne[0], n_rows, given->nb[2], static_cast<std::size_t>(i) * given->nb[1]);
+    sum = sum == nullptr ? one : ggml_add(context, sum, one);
+  }
+  return n_used > 1 ? sum : ggml_cont(context, sum);
 }
 
 }  // namespace winnow

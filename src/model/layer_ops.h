@@ -7,6 +7,7 @@
 #include "model/layer_spec.h"
 #include "model/packed_weights.h"
 #include "model/stored_product.h"
+#include "model/weights.h"
 
 struct ggml_context;
 struct ggml_tensor;
@@ -14,6 +15,12 @@ struct ggml_tensor;
 namespace winnow {
 
 class Compute;
+
+// The routing of rows to experts, [n_expert_used, n_rows] each.
+struct RoutedRows {
+  ggml_tensor* chosen;  // i32, numbers of experts
+  ggml_tensor* routing_weights;
+};
 
 // Makes nodes of one graph. Tensors that it is given must outlive the graph.
 class LayerOps {
@@ -39,8 +46,10 @@ class LayerOps {
   // Returns [1, 1, n_rows], the factors of LayerSpec::temperature for rows at these positions [n_rows], i32. spec
   // outlives the graph.
   virtual ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) = 0;
-  // Returns the threads on which products of experts call back. Throws Error(kUnsupported) if nodes cannot call back.
-  virtual Compute& threads() = 0;
+  // Returns [n_embd, n_rows]: for every row of float32 x [n_embd, n_rows] the sum of what its experts give, times their
+  // routing weights, in the order in which they were chosen.
+  virtual ggml_tensor* experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
+                               const RoutedRows& routed, ggml_tensor* x) = 0;
 };
 
 // The operations on this machine's processor.
@@ -53,7 +62,8 @@ class CpuOps final : public LayerOps {
   ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) override;
   ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) override;
   ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) override;
-  Compute& threads() override { return compute_; }
+  ggml_tensor* experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
+                       const RoutedRows& routed, ggml_tensor* x) override;
 
  private:
   const PackedLayer* packed_;
@@ -67,7 +77,8 @@ class GgmlOps : public LayerOps {
   ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) override;
   ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) override;
   ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) override;
-  Compute& threads() override;
+  ggml_tensor* experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
+                       const RoutedRows& routed, ggml_tensor* x) override;
 };
 
 }  // namespace winnow

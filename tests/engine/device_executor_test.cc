@@ -93,20 +93,32 @@ TEST_F(DeviceExecutorTest, StepsReadWeightsOfEveryType) {
   expect_steps_of_the_processor(options, kMostOfEightBits);
   options.type_of = [](const std::string& name) { return name.find("attn_k") != std::string::npos ? 20 : 8; };
   expect_steps_of_the_processor(options, kMostOfEightBits);
+  options.type_of = nullptr;
+  options.n_expert = 5, options.n_expert_used = 2;
+  for (const int type : {12, 39}) {  // q4_K, mxfp4
+    SCOPED_TRACE("experts");
+    options.expert_weight_type = type;
+    expect_steps_of_the_processor(options, kMostOfEightBits);
+  }
 }
 
 TEST_F(DeviceExecutorTest, StepsOfArchitecturesAreThoseOfTheProcessor) {
-  for (const char* architecture : {"qwen2", "qwen3", "gemma2", "phi3", "cohere2"}) {
+  for (const char* architecture : {"qwen2", "qwen3", "gemma2", "phi3", "cohere2", "qwen2moe", "qwen3moe", "olmoe",
+                                   "granitemoe", "gpt-oss", "gemma4"}) {
     SCOPED_TRACE(architecture);
     TinyModelOptions options = tiny_options(architecture);
     options.n_layer = std::min(options.n_layer, 2);
+    if (options.per_layer_embedding_dim > 0) {  // gemma4's models with experts have none
+      options.per_layer_embedding_dim = 0, options.n_shared_layers = 0;
+      options.n_expert = 7, options.n_expert_used = 3, options.expert_n_ff = 38;
+    }
     expect_steps_of_the_processor(options, kMostKl);
   }
 }
 
 // Prompts of this length are multiplied in bfloat16.
 TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
-  for (const char* architecture : {"gemma2", "qwen3"}) {
+  for (const char* architecture : {"gemma2", "qwen3", "qwen2moe", "gpt-oss"}) {
     TinyModelOptions options = tiny_options(architecture);
     options.n_layer = std::min(options.n_layer, 2);
     options.weight_type = 1;  // f16

@@ -59,10 +59,6 @@ class CountingRows final : public PassRows {
       }
     }
   }
-  void run_attention_and_router(const LayerPlan& plan) override { run_layer(plan); }
-  void begin_experts(const ExpertPlan&) override {}
-  bool run_experts() override { return false; }
-  void combine_experts(const LayerPlan&) override {}
   std::span<float> hidden() override { return hidden_; }
   std::size_t bytes() const override { return hidden_.size() * sizeof(float); }
 

@@ -21,6 +21,7 @@ class CpuPass final : public PassRows {
 
   void embed(std::int32_t first_row, std::span<const Token> tokens) override;
   void run_layer(const LayerPlan& plan) override;
+  bool splits_experts() const override { return true; }
   void run_attention_and_router(const LayerPlan& plan) override;
   void begin_experts(const ExpertPlan& plan) override;
   bool run_experts() override { return experts_->step(); }

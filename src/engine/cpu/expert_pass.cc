@@ -38,7 +38,7 @@ ExpertPass::ExpertPass(CpuExecutor& executor, float* hidden, std::int32_t n_rows
       slot_weights_(reinterpret_cast<float*>(chosen_ + n_rows_ * n_used_)),
       row_of_(reinterpret_cast<std::int32_t*>(slot_weights_ + n_rows_ * n_used_)) {}
 
-void ExpertPass::note(Graph& graph, const GraphBuilder::Routed& routed, std::int32_t first_row) {
+void ExpertPass::note(Graph& graph, const RoutedRows& routed, std::int32_t first_row) {
   const std::int64_t n_used = routed.chosen->ne[0], n_rows = routed.chosen->ne[1], at = first_row * n_used;
   ggml_context* context = graph.context();
   graph.expand(ggml_cpy(context, routed.chosen, graph.external(GGML_TYPE_I32, n_used, n_rows, chosen_ + at)));
@@ -88,8 +88,9 @@ bool ExpertPass::step() {
                             .row_of = graph.external(GGML_TYPE_I32, n_slots, 1, row_of_ + done_)};
     CpuOps ops(nullptr, executor_.compute());
     GraphBuilder builder(graph.context(), ops);
+    ExpertProducts experts(graph.context(), slots, executor_.compute());
     graph.expand(builder.expert_ffn(spec, model.weights.layers[static_cast<std::size_t>(layer_)], rows_of(hidden_),
-                                    rows_of(sums_), slots,
+                                    rows_of(sums_), experts,
                                     graph.external(GGML_TYPE_F32, n_slots, 1, slot_weights_ + done_)));
   });
   done_ = last;

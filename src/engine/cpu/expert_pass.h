@@ -26,7 +26,7 @@ class ExpertPass {
   std::size_t bytes() const { return memory_.bytes(); }
 
   // Adds nodes to the graph that store the routing of the rows from first_row on here.
-  void note(Graph& graph, const GraphBuilder::Routed& routed, std::int32_t first_row);
+  void note(Graph& graph, const RoutedRows& routed, std::int32_t first_row);
   // Begins the experts of a layer for these rows, which must all have been noted.
   void begin(int layer, std::int32_t first_row, std::int32_t n_rows);
   // Runs some experts; returns whether there are more. An expert with more rows than a batch sends to all experts

@@ -14,6 +14,12 @@ namespace {
 // From so many rows on, converting a layer's weights to bfloat16 once takes less time than it saves in products.
 constexpr std::int32_t kLeastConverted = 1024;
 
+std::size_t most_nodes_of_a_layer(const ModelSpec& spec) {
+  std::size_t most = 0;
+  for (const LayerSpec& layer : spec.layers) most = std::max(most, most_graph_nodes(layer.feed_forward));
+  return most;
+}
+
 }  // namespace
 
 void check_device_model(const Model::Impl& model) {
@@ -23,7 +29,6 @@ void check_device_model(const Model::Impl& model) {
   if (model.spec.has_per_layer_embeddings()) refuse("per-layer embeddings");
   for (const LayerSpec& layer : model.spec.layers) {
     if (layer.kind == LayerKind::kRecurrent) refuse("recurrent layers");
-    if (layer.feed_forward.n_expert > 0) refuse("experts");
     if (layer.latent_rank > 0) refuse("latent attention");
     if (layer.key_dim > 256 || layer.value_dim > 256) refuse("heads larger than 256");
   }
@@ -57,7 +62,7 @@ DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device:
       device_(std::move(device)),
       compute_(options.n_threads),
       weights_(*device_, model),
-      graph_(*device_, 2 * kGraphNodesPerLayer) {
+      graph_(*device_, 2 * most_nodes_of_a_layer(model.spec)) {
   note_bytes();
 }
 

@@ -255,20 +255,9 @@ void DevicePass::record_moments(const float* q_unrotated) {
   }
 }
 
-namespace {
-
-[[noreturn]] void refuse() { throw Error(ErrorCode::kInternal, "a device got a layer that devices do not compute"); }
-
-}  // namespace
-
 ggml_tensor* DevicePass::recur(ggml_context* /*context*/, int /*layer*/, RecurrentStep /*step*/,
                                std::span<ggml_tensor* const> /*inputs*/) {
-  refuse();
+  throw Error(ErrorCode::kInternal, "a device got a recurrent layer");
 }
-
-void DevicePass::run_attention_and_router(const LayerPlan& /*plan*/) { refuse(); }
-void DevicePass::begin_experts(const ExpertPlan& /*plan*/) { refuse(); }
-bool DevicePass::run_experts() { refuse(); }
-void DevicePass::combine_experts(const LayerPlan& /*plan*/) { refuse(); }
 
 }  // namespace winnow

@@ -21,10 +21,6 @@ class DevicePass final : public PassRows, private SequenceHook {
 
   void embed(std::int32_t first_row, std::span<const Token> tokens) override;
   void run_layer(const LayerPlan& plan) override;
-  void run_attention_and_router(const LayerPlan& plan) override;
-  void begin_experts(const ExpertPlan& plan) override;
-  bool run_experts() override;
-  void combine_experts(const LayerPlan& plan) override;
   // Addresses in the device's memory.
   std::span<float> hidden() override { return {hidden_.as<float>(), hidden_.bytes() / sizeof(float)}; }
   std::size_t bytes() const override { return hidden_.bytes() + kept_.bytes(); }

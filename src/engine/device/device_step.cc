@@ -10,11 +10,33 @@
 
 namespace winnow {
 
+namespace {
+
+std::size_t most_nodes(const ModelSpec& spec) {
+  std::size_t n = kGraphNodesPerLayer;  // of the logits
+  for (const LayerSpec& layer : spec.layers) n += most_graph_nodes(layer.feed_forward);
+  return n;
+}
+
+// ggml's CUDA back end chooses the rows of experts on the processor if these are not quantised and have several rows,
+// and such a step cannot be recorded.
+bool can_record(const Weights& weights) {
+  return std::all_of(weights.layers.begin(), weights.layers.end(), [](const LayerWeights& layer) {
+    const auto is_recorded = [](const ggml_tensor* experts) {
+      return experts == nullptr || ggml_is_quantized(experts->type);
+    };
+    return is_recorded(layer.gate_experts) && is_recorded(layer.up_experts) && is_recorded(layer.down_experts);
+  });
+}
+
+}  // namespace
+
 DeviceStep::DeviceStep(DeviceExecutor& executor, int n_sequences)
     : executor_(executor),
       device_(executor.device()),
       n_sequences_(n_sequences),
-      graph_(device_, kGraphNodesPerLayer * static_cast<std::size_t>(executor.model().spec.n_layer() + 1)) {
+      can_record_(can_record(executor.weights().stored())),
+      graph_(device_, most_nodes(executor.model().spec)) {
   const ModelSpec& spec = executor.model().spec;
   const auto n = static_cast<std::size_t>(n_sequences);
   embedded_.resize(n * static_cast<std::size_t>(spec.n_embd));
@@ -112,7 +134,7 @@ void DeviceStep::set_types(EntryType key_type, EntryType value_type) {
 std::span<const float> DeviceStep::run() {
   device_.upload(hidden_.data(), embedded_.data(), embedded_.size() * sizeof(float));
   // The first run takes the memory that ggml's back end needs, which a recording cannot.
-  if (n_runs_++ == 1) recording_ = device_.record([this] { graph_.run(); });
+  if (n_runs_++ == 1 && can_record_) recording_ = device_.record([this] { graph_.run(); });
   if (recording_) {
     recording_->replay();
   } else {

@@ -41,6 +41,7 @@ class DeviceStep final : private SequenceHook {
   DeviceExecutor& executor_;
   device::Device& device_;
   const int n_sequences_;
+  const bool can_record_;
   DeviceGraph graph_;
   device::Buffer hidden_, positions_;
   device::Buffer heads_;      // HeadTable of every layer, sequence and KV head

@@ -25,7 +25,9 @@ void PassOps::queue_product(const ggml_tensor* weight, const ggml_tensor* x, con
                                    .adds = adds});
 }
 
-ggml_tensor* PassOps::product(ggml_context* /*context*/, ggml_tensor* weight, ggml_tensor* x) {
+ggml_tensor* PassOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
+  // Routers and gates of shared experts stay as they are, and their rows are float32.
+  if (weight->type != GGML_TYPE_BF16) return GgmlOps::product(context, weight, x);
   ggml_tensor* rows = converted(x);
   return graph_.own(GGML_TYPE_F32, weight->ne[1], rows->ne[1], {&rows, 1},
                     [=, this](ggml_tensor* node) { queue_product(weight, rows, node, false); });

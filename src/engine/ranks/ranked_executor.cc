@@ -15,6 +15,7 @@ class RankedPass final : public PassRows {
     own_->run_layer(plan);
     send(plan);
   }
+  bool splits_experts() const override { return own_->splits_experts(); }
   void run_attention_and_router(const LayerPlan& plan) override {
     receive(plan);
     own_->run_attention_and_router(plan);
