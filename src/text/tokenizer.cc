@@ -408,7 +408,8 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
   const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
-  for (const std::string_view before : {std::string_view(), head}) {
+  const std::string_view without_lines = head.substr(0, head.find_last_not_of("\r\n") + 1);
+  for (std::string_view before : {std::string_view(), head}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
@@ -416,6 +417,10 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
       ++n_tries;
       const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
       std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
+      if (next.empty() && !without_lines.empty()) {  // a token spans both, as of several ends of lines
+        before = without_lines;
+        next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
+      }
       const auto due = std::span(window).subspan(i + 1, n_sure - i - 1);
       const auto same = std::mismatch(due.begin(), due.end(), next.begin(), next.end()).first;
       const auto n_same = static_cast<std::size_t>(same - due.begin());

@@ -97,7 +97,10 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   const Tokenizer tokenizer(file.path(), kWindowBytes);
   std::string wide_spaces;
   while (wide_spaces.size() < 228) wide_spaces += "\u3000";
-  for (const std::string& before : {wide_spaces, "..." + std::string(150, '\n') + "  ", "a \n\n\n\t" + wide_spaces}) {
+  std::string spaces_and_lines = " ";
+  while (spaces_and_lines.size() < 247) spaces_and_lines += spaces_and_lines.size() < 46 ? "\t" : "\r\n";
+  for (const std::string& before :
+       {wide_spaces, "..." + std::string(150, '\n') + "  ", "a \n\n\n\t" + wide_spaces, spaces_and_lines + "\t"}) {
     std::string text = before + std::string(kWindowBytes, '\n');
     if (std::string(GetParam()) == "jais-2") text.resize(kWindowBytes);  // its blocks of white space
     expect_tokens_of_the_whole(tokenizer, text, std::to_string(before.size()) + " bytes and lines");
