@@ -48,6 +48,9 @@ PrefillWeights parse_prefill_weights(std::string_view name);
 struct EngineOptions {
   int n_threads = 0;               // threads that compute; 0: as many as the machine has physical cores
   std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers, in bytes; 0: none
+  // Without such a limit, the fraction (at most 1) of the memory that is free once the engine has its weights that is
+  // the limit: of the device's memory, or the machine's. 0: no limit.
+  double kv_limit_share = 0;
   // Tokens that go through a layer at a time while prefilling (llama.cpp's ubatch); 0: 512, on a GPU 2,048.
   int n_batch = 0;
   PrefillWeights prefill_weights = PrefillWeights::kAuto;
@@ -71,10 +74,16 @@ struct MemoryStatistics {
   std::size_t kv_bytes_in_use;  // pages, staging, scores and states of recurrent layers now
   std::size_t kv_bytes_peak;  // highest kv_bytes_in_use since reset_peak(), or since a session opened on an empty pool
   std::size_t kv_bytes_resident;  // kv_bytes_in_use and free pages that are kept for reuse
-  std::size_t kv_bytes_limit;     // EngineOptions::kv_bytes_limit; 0: none
+  std::size_t kv_bytes_limit;     // as EngineOptions set it; 0: none
   // Bytes of activations, logits and nodes of two graphs, the last decoding step's (which grows with its sequences) and
   // the prefill's. They are not in the pool and its limit.
   std::size_t graph_bytes;
+};
+
+// The memory in which an engine computes: its device's, or the machine's.
+struct FreeMemory {
+  std::size_t bytes_total;
+  std::size_t bytes_free;  // now, for all processes
 };
 
 // The memory of one rank of a pipeline, which holds the layers first_layer .. last_layer - 1.
@@ -300,6 +309,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::pair<int, int> layers() const;
   // Returns the memory of this engine; in a pipeline, this rank's.
   MemoryStatistics memory() const;
+  // Returns what is left of the memory that the engine computes in. Waits for a computation.
+  FreeMemory free_memory() const;
   // Returns the memory of every rank, or of this process without a pipeline. All ranks have to make this call.
   std::vector<RankMemory> memory_of_ranks() const;
   // Begins anew to measure MemoryStatistics::kv_bytes_peak.

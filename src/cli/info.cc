@@ -1,4 +1,5 @@
-// winnow info: a model's dimensions, what a token costs in its KV cache, and what fits in this machine's memory.
+// winnow info: a model's dimensions, what a token costs in its KV cache, and what fits in this machine's memory, or in
+// that of a device.
 
 #include <algorithm>
 #include <cmath>
@@ -119,9 +120,29 @@ std::vector<std::int64_t> context_lengths(std::int64_t n_ctx_train) {
   return lengths;
 }
 
+// The memory in which a model computes.
 struct Machine {
-  std::size_t total, available, for_prompt;  // for_prompt: available without the model's weights
+  std::string device;  // "cpu": this machine's processor
+  std::size_t total;
+  std::size_t available;   // a device has the model's weights already
+  std::size_t for_prompt;  // available without the weights
+
+  bool is_device() const { return device != "cpu"; }
 };
+
+// Returns this machine, or the device that is named. That gets the weights, so what is left is known and not computed.
+Machine machine_of(const std::shared_ptr<const Model>& model, const ModelFlags& flags, EntryType key, EntryType value) {
+  if (flags.device != "cpu") {
+    const std::shared_ptr<Engine> engine = Engine::create(model, engine_options(flags));
+    if (engine->device() != "cpu") {                         // which it is for "auto" without a GPU
+      engine->open({.key_type = key, .value_type = value});  // throws for types that the device does not store
+      const auto [total, free] = engine->free_memory();
+      return {engine->device(), total, free, free};
+    }
+  }
+  const std::size_t available = memory_available();
+  return {"cpu", memory_total(), available, available - std::min<std::size_t>(available, model->info().bytes)};
+}
 
 // Returns one number, or the smallest and the largest if layers differ.
 std::string range_text(const ModelInfo& model, int LayerInfo::*dimension) {
@@ -196,8 +217,9 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   facts.row({"context", number(model.n_ctx_train) + (window > 0 ? ", sliding window " + number(window) : "")});
   if (model.state_bytes() > 0) facts.row({"state", bytes_text(model.state_bytes()) + " a sequence, of any length"});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
-  facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
-                           bytes_text(machine.for_prompt) + " without the weights"});
+  facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) +
+                           (machine.is_device() ? " on " + machine.device + ", which has the weights"
+                                                : ", " + bytes_text(machine.for_prompt) + " without the weights")});
 
   std::vector<TextTable::Column> columns{{"prompt tokens", Align::kRight}, {"full cache", Align::kRight}};
   for (const Budget& budget : budgets) columns.push_back({"keep " + budget.text(), Align::kRight});
@@ -211,8 +233,9 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   for (const Budget& budget : budgets) fits.push_back(count_text(cost.longest_prompt(machine.for_prompt, budget)));
   table.row(std::move(fits));
   return facts.plain() + "\n" + table.plain() + "\n" +
-         wrap_text("The last line is in tokens, for this machine's memory. It counts what a prefill needs on top: " +
-                       bytes_text(cost.prefill_bytes_per_token()) +
+         wrap_text("The last line is in tokens, for " +
+                       (machine.is_device() ? "the memory of " + machine.device : "this machine's memory") +
+                       ". It counts what a prefill needs on top: " + bytes_text(cost.prefill_bytes_per_token()) +
                        " a token for one layer's keys and values and the hidden states.",
                    80, 0) +
          "\n";
@@ -243,7 +266,8 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
                 {"type_v", value_type},
                 {"bytes_per_entry", std::llround(cost.bytes_per_entry())},
                 {"bytes_per_token", cost.bytes_per_token}};
-  json["memory"] = {{"total_bytes", machine.total},
+  json["memory"] = {{"device", machine.device},
+                    {"total_bytes", machine.total},
                     {"available_bytes", machine.available},
                     {"prefill_bytes_per_token", cost.prefill_bytes_per_token()}};
   std::vector<std::pair<std::string, std::optional<Budget>>> columns{{"full", std::nullopt}};
@@ -301,7 +325,7 @@ int info_command(const Arguments& arguments) {
   bool devices = false;
   CommandLine line("winnow info", "[flags]",
                    "Shows a model's dimensions, the KV cache memory that a token takes, and the longest prompts that "
-                   "fit in this machine's memory, with the full cache and at given budgets.",
+                   "fit in this machine's memory or a device's, with the full cache and at given budgets.",
                    kInfoExamples);
   line.group("Model");
   add_model_flag(line, model_flags);
@@ -309,6 +333,7 @@ int info_command(const Arguments& arguments) {
   add_type_flags(line, key_type, value_type);
   line.texts("--kv-budget", "AMOUNT,..", ',', budget_texts, "budgets to show (default: 20%,10%,5%)");
   line.group("Devices");
+  add_device_flag(line, model_flags);
   line.flag("--devices", devices,
             "list the devices that --device can name, and what a GPU would need, instead of a model");
   line.group("Output");
@@ -317,6 +342,9 @@ int info_command(const Arguments& arguments) {
 
   if (devices) {
     if (model_flags.path) throw UsageError("-m has no effect with --devices: leave one of them out");
+    if (model_flags.device != "cpu") {
+      throw UsageError("--device has no effect with --devices: leave one of them out");
+    }
     show_devices(json_path);
     return 0;
   }
@@ -334,8 +362,7 @@ int info_command(const Arguments& arguments) {
 
   const std::shared_ptr<const Model> model = Model::load(model_path(model_flags));
   const CostModel cost(model->info(), key, value);
-  const std::size_t available = memory_available();
-  const Machine machine{memory_total(), available, available - std::min<std::size_t>(available, model->info().bytes)};
+  const Machine machine = machine_of(model, model_flags, key, value);
   if (file) {
     file->write(to_json(cost, machine, key_type, value_type, budgets));
   } else {

@@ -175,15 +175,16 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
   return options;
 }
 
-// Returns the engine's options. Without a limit of KV memory the machine's memory sets it: what is free besides the
-// model, less a fifth for everything else. All ranks take the smallest limit, since rank 0 decides for them what there
-// is room for.
+// Returns the engine's options. Without a limit of KV memory the free memory of the machine or the device sets it, less
+// a fifth for everything else. All ranks take the smallest limit, since rank 0 decides for them what there is room for.
 EngineOptions limited_engine(const ServeFlags& flags) {
   EngineOptions options = engine_options(flags.model);
   if (options.kv_bytes_limit > 0) return options;
-  options.kv_bytes_limit = memory_available() / 5 * 4;
   if (options.is_led) {
-    options.kv_bytes_limit = least_of_ranks(options.kv_bytes_limit / static_cast<unsigned>(mpi::launched_here()));
+    const std::size_t limit = memory_available() / 5 * 4;
+    options.kv_bytes_limit = least_of_ranks(limit / static_cast<unsigned>(mpi::launched_here()));
+  } else {
+    options.kv_limit_share = 0.8;
   }
   return options;
 }
@@ -273,15 +274,15 @@ class Loader {
       if (const auto warning = context_warning(model->info(), flags.cache.n_ctx)) {
         print_log({{"event", "warning"}, {"message", *warning}});
       }
-      const EngineOptions engine_settings = limited_engine(flags);
-      batch_ = std::make_unique<Batch>(Engine::create(model, engine_settings),
-                                       batch_options(flags, engine_settings.kv_bytes_limit));
+      const std::shared_ptr<Engine> engine = Engine::create(model, limited_engine(flags));
+      const std::size_t kv_limit = engine->memory().kv_bytes_limit;
+      batch_ = std::make_unique<Batch>(engine, batch_options(flags, kv_limit));
       service.set_batch(batch_.get());
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       print_log({{"event", "ready"},
                  {"model", path},
                  {"seconds", seconds.count()},
-                 {"kv_bytes_limit", engine_settings.kv_bytes_limit},
+                 {"kv_bytes_limit", kv_limit},
                  {"contexts", batch_->entries().size()}});
       is_done_ = true;
     } catch (...) {

@@ -41,6 +41,10 @@ EngineOptions checked(EngineOptions options, const device::Device* device) {
         "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
         "auto, as-is or f32");
   }
+  if (!(options.kv_limit_share >= 0 && options.kv_limit_share <= 1)) {
+    throw Error(ErrorCode::kInvalidArgument, "the share of the free memory for KV pages must be between 0 and 1, not " +
+                                                 std::to_string(options.kv_limit_share));
+  }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   if (options.n_batch == 0) options.n_batch = device == nullptr ? 512 : 2048;
   options.device = device == nullptr ? "cpu" : device->info().id;
@@ -71,9 +75,20 @@ std::shared_ptr<device::Device> open_device(const Model::Impl& model, const Engi
   return device;
 }
 
-std::shared_ptr<PagePool> make_pool(const EngineOptions& options, const std::shared_ptr<device::Device>& device) {
-  if (device == nullptr) return PagePool::create(options.kv_bytes_limit);
-  return PagePool::create(options.kv_bytes_limit, device->memory());
+FreeMemory free_memory_of(const device::Device* device) {
+  if (device == nullptr) return {.bytes_total = memory_total(), .bytes_free = memory_available()};
+  return {.bytes_total = device->info().bytes_total, .bytes_free = device->bytes_free()};
+}
+
+// Returns the limit of the page pool; called once the device has the weights.
+std::size_t kv_limit_of(const EngineOptions& options, const device::Device* device) {
+  if (options.kv_bytes_limit > 0 || options.kv_limit_share == 0) return options.kv_bytes_limit;
+  const auto free = static_cast<double>(free_memory_of(device).bytes_free);
+  return std::max(static_cast<std::size_t>(options.kv_limit_share * free), std::size_t{1});
+}
+
+std::shared_ptr<PagePool> make_pool(std::size_t limit, const std::shared_ptr<device::Device>& device) {
+  return device == nullptr ? PagePool::create(limit) : PagePool::create(limit, device->memory());
 }
 
 std::unique_ptr<Executor> make_executor(const Model::Impl& model, const EngineOptions& options,
@@ -102,12 +117,13 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
     : model(std::move(the_model)),
       device(open_device(model->impl(), the_options)),
       options(checked(the_options, device.get())),
-      pool(make_pool(options, device)),
       pipeline(options.pipeline, layer_ranges(model->impl(), options)),
       calls(make_calls(pipeline, options)),
       layers(pipeline.layers()),
       rotations(rotations_of(model->impl())),
-      executor(make_executor(model->impl(), options, device, pipeline)) {
+      executor(make_executor(model->impl(), options, device, pipeline)),
+      kv_bytes_limit(kv_limit_of(options, device.get())),
+      pool(make_pool(kv_bytes_limit, device)) {
   most_threads = check_ranks(pipeline, model->impl(), options);
   if (device == nullptr) model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
 }
@@ -149,6 +165,11 @@ MemoryStatistics Engine::memory() const {
           .kv_bytes_resident = pool.bytes_resident + pool.bytes_reserved,
           .kv_bytes_limit = pool.bytes_limit,
           .graph_bytes = impl_->executor->bytes()};
+}
+
+FreeMemory Engine::free_memory() const {
+  const std::lock_guard lock(impl_->mutex);
+  return free_memory_of(impl_->device.get());
 }
 
 std::vector<RankMemory> Engine::memory_of_ranks() const {

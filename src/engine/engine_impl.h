@@ -52,14 +52,15 @@ struct Engine::Impl {
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<device::Device> device;  // on which layers are computed; null: this machine's processor
   const EngineOptions options;                   // with what the caller left open
-  const std::shared_ptr<PagePool> pool;
-  const Pipeline pipeline;  // the machines that hold the other layers; usually none
+  const Pipeline pipeline;                       // the machines that hold the other layers; usually none
   const std::unique_ptr<EngineCalls> calls;
   const LayerRange layers;                // those that this machine computes; usually all
   int most_threads = 0;                   // the most threads of any rank: estimates, the same on all, count with these
   const std::vector<Rotation> rotations;  // [n_layer]
   std::mutex mutex;                       // held by every public call that computes
   std::unique_ptr<Executor> executor;
+  const std::size_t kv_bytes_limit;  // as the options set it; 0: none
+  const std::shared_ptr<PagePool> pool;
   std::deque<DecodeStep> steps;  // under way, in the order of start_step
 };
 

@@ -20,7 +20,7 @@ namespace {
 // bytes if it goes through the layers of `shape` one by one.
 int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_layers, std::int32_t n_staged,
                     std::size_t bytes_one_by_one) {
-  const std::size_t limit = engine.options.kv_bytes_limit;
+  const std::size_t limit = engine.kv_bytes_limit;
   if (limit == 0) return n_layers;
   const std::size_t others = bytes_one_by_one - StagingBuffer::bytes_for(shape, n_staged);
   return StagingBuffer::layers_within(limit / 2 - std::min(limit / 2, others), shape, n_staged, n_layers);

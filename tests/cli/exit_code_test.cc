@@ -55,6 +55,8 @@ TEST(ExitCodes, WrongValuesAreWrongUsage) {
          {2, {"bench", "--device", "cuda:"}, "--device: "},
          {2, {"serve", "--device", "host"}, "--device: "},
          {2, {"info", "--devices", "-m", "x"}, "-m has no effect"},
+         {2, {"info", "--devices", "--device", "cuda"}, "--device has no effect"},
+         {2, {"info", "--device", "gpu"}, "--device: "},
          {2, {"run", "-p", "x", "--kv-evict", "snapkv", "--kv-budget", "0%"}, "--kv-budget: "},
          {2, {"run", "-p", "x", "--kv-evict", "snapkv:window=-1", "--kv-budget", "5"}, "--kv-evict: "},
          {2, {"run", "-p", "x", "--kv-evict", "snapkv:", "--kv-budget", "5"}, "--kv-evict: "},

@@ -2,6 +2,7 @@
 // WINNOW_TEST_DEVICE, compared with sessions on the processor.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "engine/engine_test_support.h"
@@ -203,6 +204,27 @@ TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   session.prefill(prompt_);
   expected.prefill(prompt_);
   EXPECT_EQ(logits_of(session), logits_of(expected));
+}
+
+TEST_F(DeviceExecutorTest, ALimitMayBeAShareOfTheDevicesMemory) {
+  if (device_under_test() != "host") GTEST_SKIP() << "only the test device's memory has no other users";
+  const auto engine_with = [&](double share) {
+    EngineOptions options{.n_threads = 2, .kv_limit_share = share};
+    options.device = "host:64";
+    return Engine::create(model_, options);
+  };
+  const std::shared_ptr<Engine> half = engine_with(0.5);
+  const FreeMemory memory = half->free_memory();
+  EXPECT_EQ(memory.bytes_total, std::size_t{64} << 20);
+  EXPECT_LT(memory.bytes_free, memory.bytes_total);  // which has the weights
+  EXPECT_EQ(half->memory().kv_bytes_limit, memory.bytes_free / 2);
+  Session session = half->open(f16(full_options()));
+  session.prefill(prompt_);
+  EXPECT_LT(half->free_memory().bytes_free, memory.bytes_free);
+  EXPECT_EQ(engine_with(0)->memory().kv_bytes_limit, 0U);
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    expect_error(ErrorCode::kInvalidArgument, [&] { engine_with(share); });
+  }
 }
 
 // An observer of a layer reads its rows, wherever they lie.

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/process_memory.h"
 #include "eval/run/pace.h"
 #include "eval/run/runner.h"
 #include "winnow/error.h"
@@ -32,7 +31,7 @@ bool run_plan(const Plan& plan, const EvaluationRequest& request, const std::sha
   const bool is_measured = !options.batch_tokens && !ResultStore::is_there(options.folder);
   const nlohmann::json defaults{
       {"batch", kDefaultBatch},
-      {"kv_memory", limit > 0 ? limit : memory_available() / 2},
+      {"kv_memory", limit > 0 ? limit : engine->free_memory().bytes_free / 2},
       {"batch_tokens", is_measured ? tokens_in_a_minute(*engine, plan.n_ctx) : runner_options.batch_tokens}};
   ResultStore store(options.folder, configuration, defaults, options.shard, options.start);
   if (options.retry_failed) store.forget_failures();
