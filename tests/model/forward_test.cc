@@ -166,7 +166,6 @@ void expect_as_near_as_libllama(const TinyModelOptions& options) {
 // libllama does, and so does a prompt of this length if winnow multiplies the type itself; otherwise prefill converts
 // the weights to bf16 (2^-9 of each) or f32.
 //
-// Dense models and mixtures share one test, because ggml takes seconds per process to make the tables of some types.
 // Dense models and mixtures in one test: what ggml quantises some types with takes it seconds to make, once a process.
 TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
   expect_as_near_as_libllama(with_blocks({.weight_type = GetParam()}));
