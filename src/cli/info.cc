@@ -133,8 +133,10 @@ struct Machine {
 // Returns this machine, or the device that is named. That gets the weights, so what is left is known and not computed.
 Machine machine_of(const std::shared_ptr<const Model>& model, const ModelFlags& flags, EntryType key, EntryType value) {
   if (flags.device != "cpu") {
-    const std::shared_ptr<Engine> engine = Engine::create(model, engine_options(flags));
-    if (engine->device() != "cpu") {                         // which it is for "auto" without a GPU
+    const EngineOptions options = engine_options(flags);
+    // "auto" may be this machine, on which an engine would rearrange the weights.
+    if (device::open_device(options.device) != nullptr) {
+      const std::shared_ptr<Engine> engine = Engine::create(model, options);
       engine->open({.key_type = key, .value_type = value});  // throws for types that the device does not store
       const auto [total, free] = engine->free_memory();
       return {engine->device(), total, free, free};

@@ -178,13 +178,14 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
 // Returns the engine's options. Without a limit of KV memory the free memory of the machine or the device sets it, less
 // a fifth for everything else. All ranks take the smallest limit, since rank 0 decides for them what there is room for.
 EngineOptions limited_engine(const ServeFlags& flags) {
+  constexpr double kShare = 0.8;
   EngineOptions options = engine_options(flags.model);
   if (options.kv_bytes_limit > 0) return options;
   if (options.is_led) {
-    const std::size_t limit = memory_available() / 5 * 4;
-    options.kv_bytes_limit = least_of_ranks(limit / static_cast<unsigned>(mpi::launched_here()));
+    const double share = kShare / static_cast<double>(mpi::launched_here());
+    options.kv_bytes_limit = least_of_ranks(static_cast<std::size_t>(share * static_cast<double>(memory_available())));
   } else {
-    options.kv_limit_share = 0.8;
+    options.kv_limit_share = kShare;
   }
   return options;
 }

@@ -127,7 +127,7 @@ ggml_tensor* GgmlOps::experts(ggml_context* context, const FeedForwardSpec& spec
         ggml_view_2d(context, given, given->ne[0], n_rows, given->nb[2], static_cast<std::size_t>(i) * given->nb[1]);
     sum = sum == nullptr ? one : ggml_add(context, sum, one);
   }
-  return n_used > 1 ? sum : ggml_cont(context, sum);
+  return sum;
 }
 
 }  // namespace winnow

@@ -95,11 +95,13 @@ TEST_F(DeviceExecutorTest, StepsReadWeightsOfEveryType) {
   options.type_of = [](const std::string& name) { return name.find("attn_k") != std::string::npos ? 20 : 8; };
   expect_steps_of_the_processor(options, kMostOfEightBits);
   options.type_of = nullptr;
-  options.n_expert = 5, options.n_expert_used = 2;
-  for (const int type : {12, 39}) {  // q4_K, mxfp4
-    SCOPED_TRACE("experts");
-    options.expert_weight_type = type;
-    expect_steps_of_the_processor(options, kMostOfEightBits);
+  options.n_expert = 5;
+  for (const int n_used : {1, 2}) {
+    for (const int type : {12, 39}) {  // q4_K, mxfp4
+      SCOPED_TRACE("experts");
+      options.n_expert_used = n_used, options.expert_weight_type = type;
+      expect_steps_of_the_processor(options, kMostOfEightBits);
+    }
   }
 }
 
