@@ -12,6 +12,10 @@ void check_scoring(const std::string& path, Tally& tally);
 void check_lukv(const std::string& path, Tally& tally);
 void check_compaction(const std::string& path, Tally& tally);
 
+// Measures scoring-*.gguf on a device that runs on this processor. Only with WINNOW_GOLDEN_DEVICE
+// (device_scoring_check.cc).
+void check_device_scoring(const std::string& path, Tally& tally);
+
 // Checks tiny-<arch>.expected.gguf with the real engine. Only with WINNOW_GOLDEN_ENGINE (tiny_check.cc).
 void check_tiny(const std::string& expected_path, Tally& tally);
 

@@ -1,5 +1,6 @@
-// golden_check DIR...: runs every golden case under the directories, prints a line per failing comparison and at the
-// end "N passed, M failed, K skipped". Exit status: 0, 1 on any failure, 2 on wrong usage.
+// golden_check [--device] DIR...: runs every golden case under the directories, prints a line per failing comparison
+// and at the end "N passed, M failed, K skipped". --device: measures the scoring cases on a device that runs on this
+// processor instead. Exit status: 0, 1 on any failure, 2 on wrong usage.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -27,8 +28,18 @@ Kind kind_of(const fs::path& path) {
   return Kind::kNone;  // a tiny model itself
 }
 
-void check(Kind kind, const std::string& path, Tally& tally) {
+void check_on_device(Kind kind, [[maybe_unused]] const std::string& path, Tally& tally) {
+  if (kind != Kind::kScoring) return;
+#ifdef WINNOW_GOLDEN_DEVICE
+  winnow::golden::check_device_scoring(path, tally);
+#else
+  tally.skip("scoring on a device: built without one");
+#endif
+}
+
+void check(Kind kind, const std::string& path, bool on_device, Tally& tally) {
   try {
+    if (on_device) return check_on_device(kind, path, tally);
     switch (kind) {
       case Kind::kScoring:
         return winnow::golden::check_scoring(path, tally);
@@ -55,9 +66,10 @@ void check(Kind kind, const std::string& path, Tally& tally) {
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::vector<std::string> directories(argv + 1, argv + argc);
+  const bool on_device = std::erase(directories, "--device") > 0;
   const auto is_option = [](const std::string& text) { return text.starts_with("-"); };
   if (directories.empty() || std::any_of(directories.begin(), directories.end(), is_option)) {
-    std::fprintf(stderr, "usage: golden_check DIR...\n");
+    std::fprintf(stderr, "usage: golden_check [--device] DIR...\n");
     return 2;
   }
   Tally tally;
@@ -77,7 +89,7 @@ int main(int argc, char** argv) {
       return 2;
     }
     std::sort(cases.begin(), cases.end());
-    for (const fs::path& path : cases) check(kind_of(path), path.string(), tally);
+    for (const fs::path& path : cases) check(kind_of(path), path.string(), on_device, tally);
   }
   tally.print_summary();
   return tally.has_failed() ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow::golden {
@@ -34,6 +35,14 @@ std::vector<float> rows_first(const std::vector<float>& data, std::int64_t d, st
     }
   }
   return result;
+}
+
+// Rounds numbers to those of another type.
+void round_to(EntryType type, std::vector<float>& numbers) {
+  const int n = static_cast<int>(numbers.size());
+  std::vector<std::byte> stored(row_bytes(type, n));
+  kernels::store_row(type, numbers.data(), stored.data(), n);
+  kernels::load_row(type, stored.data(), numbers.data(), n);
 }
 
 // Appends the scaled products of a row with n keys.
@@ -83,7 +92,7 @@ EvictionOptions parse_option_list(const std::string& list) {
   return options;
 }
 
-ScoringCase::ScoringCase(const GoldenFile& file)
+ScoringCase::ScoringCase(const GoldenFile& file, CaseNumbers numbers)
     : n_layer(static_cast<int>(dimension(file, "n_layer"))),
       n_head(static_cast<int>(dimension(file, "n_head"))),
       n_kv_head(static_cast<int>(dimension(file, "n_head_kv"))),
@@ -108,14 +117,21 @@ ScoringCase::ScoringCase(const GoldenFile& file)
     layer.k = sized(file, prefix + "k", d * n * n_kv_head);
     layer.v = sized(file, prefix + "v", d * n * n_kv_head);
     layer.q_pre = sized(file, prefix + "q_pre", d * n * n_head);
-    const std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
-    const std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
+    std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
+    std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
+    if (numbers == CaseNumbers::kOfDevices) {
+      round_to(EntryType::kF16, layer.k);
+      round_to(EntryType::kF16, layer.v);
+      round_to(EntryType::kF16, q);
+      round_to(EntryType::kBF16, w_o);
+    }
     layer.q = rows_first(q, d, n, n_head);
     std::vector<float> pass_k;  // [n_kv_head][n_pass][head_dim]
     if (file.has(prefix + "pass_q")) {
       const Tensor<float> pass_q = file.floats(prefix + "pass_q");
       layer.n_pass = static_cast<int>(pass_q.dim(1));
       layer.pass_q = rows_first(sized(file, prefix + "pass_q", d * layer.n_pass * n_head), d, layer.n_pass, n_head);
+      if (numbers == CaseNumbers::kOfDevices) round_to(EntryType::kF16, layer.pass_q);
       pass_k = sized(file, prefix + "pass_k", d * layer.n_pass * n_kv_head);
     }
     layer.pass_log_sum_exp.resize(static_cast<std::size_t>(layer.n_pass) * n_head);
@@ -201,6 +217,7 @@ void ScoringCase::with_view(int l, const EvidenceNeeds& needs,
     view.n_query_rows = n_tokens;
     view.log_sum_exp = layer.log_sum_exp.data();
     view.all_q = layer.q.data();
+    view.has_all_queries = needs.all_queries;
   }
   if (needs.query_moments) {
     view.query_mean = mean.data();
@@ -212,6 +229,7 @@ void ScoringCase::with_view(int l, const EvidenceNeeds& needs,
       .n_rows = layer.n_pass, .q = layer.pass_q.data(), .log_sum_exp = layer.pass_log_sum_exp.data()};
   if (layer.n_pass > 0) view.passes = {&pass, 1};
   view.n_embd = n_embd;
+  view.has_output_projection = needs.output_projection;
   if (needs.output_projection) view.w_o = layer.w_o.data();
   body(view);
 }

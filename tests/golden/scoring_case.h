@@ -30,9 +30,12 @@ struct CaseLayer {
   std::vector<float> pass_log_sum_exp;  // [n_pass][n_head], of the context and the pass so far
 };
 
+// The numbers of a case: the file's, or those that devices work with: queries, keys and values in f16, and W_O in bf16.
+enum class CaseNumbers { kOfFile, kOfDevices };
+
 class ScoringCase {
  public:
-  explicit ScoringCase(const GoldenFile& file);
+  explicit ScoringCase(const GoldenFile& file, CaseNumbers numbers = CaseNumbers::kOfFile);
 
   int n_layer, n_head, n_kv_head, head_dim, n_embd;
   std::int32_t n_tokens;

@@ -1,14 +1,14 @@
 // scoring-*.gguf: scores, statistics, shares, budgets and kept sets of one prompt.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 
-#include "eviction/layers/cake.h"
-#include "eviction/layers/lava.h"
 #include "eviction/options/registry.h"
 #include "eviction/selectors/critical.h"
 #include "golden/checks.h"
 #include "golden/scoring_case.h"
+#include "golden/scoring_measures.h"
 #include "study/losses.h"
 #include "winnow/error.h"
 
@@ -232,86 +232,20 @@ void check_config(const GoldenFile& file, const ScoringCase& prompt, const std::
   tally.require(what + "staged equals one-shot", one_shot.kept == staged.kept, "other entries are kept");
 }
 
-// Compares score/<scorer> for every layer and head.
-void check_scorer(const GoldenFile& file, const ScoringCase& prompt, const std::string& name,
-                  const EvictionOptions& options, Tally& tally) {
-  const std::string tensor = "score/" + name;
-  if (!file.has(tensor)) return;
-  const Scorer& scorer = find_scorer(options.scorer);
-  const EvidenceNeeds needs = scorer.needs(options);
-  std::vector<double> expected = file.doubles(tensor);
-  std::vector<double> actual;
-  for (int l = 0; l < prompt.n_layer; ++l) {
-    prompt.with_view(l, needs, [&](const LayerView& view) {
-      LayerEvidence evidence(view, options, needs.window_columns, serial());
-      for (const std::vector<float>& head : scorer.score(evidence, options)) {
-        actual.insert(actual.end(), head.begin(), head.end());
-      }
-    });
-  }
-  if (options.scorer == "expected-attention") {  // the first keys are left out of the softmax
-    const std::int64_t n_prefix = file.floats(tensor).dim(0);
-    for (std::size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
-      if (static_cast<std::int64_t>(i) % n_prefix < options.integer("ea-skip")) actual[i] = expected[i] = 0;
-    }
-  }
-  tally.close(file.path() + " " + tensor, actual, expected, kScores);
-}
-
-void check_statistics(const GoldenFile& file, const ScoringCase& prompt, Tally& tally) {
-  const EvictionOptions cake = EvictionOptions::parse("cake");
-  const EvictionOptions lava = EvictionOptions::parse("lava");
-  EvidenceNeeds needs = Cut::needs(cake);
-  needs |= Cut::needs(lava);
-  needs.output_projection = true;
-  std::map<std::string, std::vector<double>> actual;
-  for (int l = 0; l < prompt.n_layer; ++l) {
-    prompt.with_view(l, needs, [&](const LayerView& view) {
-      LayerEvidence evidence(view, cake, needs.window_columns, serial());
-      const CakePreference preference = cake_preference(evidence, cake);
-      actual["cake.dispersion"].push_back(preference.dispersion);
-      actual["cake.shift"].push_back(preference.shift);
-      for (const std::vector<float>& head : evidence.value_l1_norms()) {
-        actual["lava.value_max"].push_back(*std::max_element(head.begin(), head.end()));
-      }
-      for (const std::vector<float>& head : evidence.projected_value_norms()) {
-        actual["critical.value_term"].insert(actual["critical.value_term"].end(), head.begin(), head.end());
-      }
-      LayerEvidence lava_evidence(view, lava, needs.window_columns, serial());
-      actual["lava.entropy"].push_back(lava_entropy(find_scorer("lava").score(lava_evidence, lava)));
-    });
-  }
-  for (const auto& [name, values] : actual) {
-    if (file.has(name)) tally.close(file.path() + " " + name, values, file.doubles(name), kScores);
-  }
-}
-
-// Reads the options of a list. Returns false, and counts a failure, if it names a part that this build lacks.
-bool read_options(const GoldenFile& file, const std::string& key, EvictionOptions& options, Tally& tally) {
-  try {
-    options = parse_option_list(file.text(key));
-    find_parts(options);
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;
-    tally.fail(file.path() + " " + key, error.what());
-    return false;
-  }
-}
-
 }  // namespace
 
 void check_scoring(const std::string& path, Tally& tally) {
   const GoldenFile file(path);
   const ScoringCase prompt(file);
-  check_statistics(file, prompt, tally);
-  EvictionOptions options;
-  for (const std::string& name : file.texts("winnow.scorers")) {
-    if (read_options(file, "winnow.scorer." + name, options, tally)) check_scorer(file, prompt, name, options, tally);
+  const auto show = [&](int layer, const EvidenceNeeds& needs, const std::function<void(const LayerView&)>& body) {
+    prompt.with_view(layer, needs, body);
+  };
+  for (const auto& [name, values] : measure_statistics(prompt.n_layer, show)) {
+    if (file.has(name)) tally.close(file.path() + " " + name, values, file.doubles(name), kScores);
   }
-  // Every token of the context is scored: no entry is protected.
-  options = EvictionOptions::parse("snapkv:scorer=kvzip,window=0");
-  check_scorer(file, prompt, "kvzip", options, tally);
+  for_each_scorer(file, tally, [&](const std::string& name, const EvictionOptions& options) {
+    compare_scores(file, name, options, measure_scores(prompt.n_layer, show, options), kScores, tally);
+  });
 
   auto importance = std::make_shared<HeadImportance>();
   auto profile = std::make_shared<UtilityProfile>();
@@ -325,6 +259,7 @@ void check_scoring(const std::string& path, Tally& tally) {
   }
   const std::int64_t n_heads = std::int64_t{prompt.n_layer} * prompt.n_kv_head;
   for (const std::string& config : file.texts("winnow.configs")) {
+    EvictionOptions options;
     if (!read_options(file, "winnow.config." + config, options, tally)) continue;
     options.importance = importance;
     options.utility_profile = profile;

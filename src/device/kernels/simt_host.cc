@@ -39,6 +39,7 @@ constexpr int kLanes = 32;
 constexpr int kMostWords = 10;  // input words of a lane in a collective
 constexpr int kPoison = 0xFF;   // NaN as float32, float16 and bfloat16
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;
+constexpr int kCaller = -1;  // the fiber that runs the grid, beside those of its threads
 
 [[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...) {
   std::fprintf(stderr, "simt: block (%d, %d, %d), thread %d: ", here.block[0], here.block[1], here.block[2],
@@ -59,14 +60,6 @@ struct PendingCopy {
   int group;
 };
 
-struct Thread {
-  boost::context::fiber fiber;
-  State state = State::kCanRun;
-  std::vector<PendingCopy> copies;
-  int n_committed = 0;         // groups of copies
-  void* fake_stack = nullptr;  // used by AddressSanitizer
-};
-
 struct Warp {
   int n_arrived = 0;
   Collective kind = Collective::kBarrier;
@@ -78,6 +71,21 @@ struct Warp {
 struct BorrowedStack {
   boost::context::stack_context allocate() { std::abort(); }
   void deallocate(boost::context::stack_context& /*stack*/) noexcept {}
+};
+
+// A fiber that waits to be resumed.
+struct Suspended {
+  boost::context::fiber fiber;
+  void* fake_stack = nullptr;  // used by AddressSanitizer, as the next two
+  const void* stack = nullptr;
+  std::size_t stack_bytes = 0;
+};
+
+struct Thread {
+  Suspended self;
+  State state = State::kCanRun;
+  std::vector<PendingCopy> copies;
+  int n_committed = 0;  // groups of copies
 };
 
 // The block that runs on this thread of the operating system.
@@ -92,74 +100,77 @@ struct Block {
   std::vector<std::uint32_t> can_run;  // [warps] bits of lanes
   void (*body)(const void*) = nullptr;
   const void* context = nullptr;
-  boost::context::fiber scheduler;  // while a thread runs
+  Suspended caller;
+  int left = kCaller;  // the thread whose fiber ran before the present one
   std::unique_ptr<std::byte[]> stacks;
   std::size_t n_stacks = 0;
-  const void* scheduler_stack = nullptr;
-  std::size_t scheduler_stack_bytes = 0;
-  void* scheduler_fake_stack = nullptr;
 };
 
-thread_local Block block;
+constinit thread_local Block* block = nullptr;
 
-std::byte* stack_of(int thread) { return block.stacks.get() + static_cast<std::size_t>(thread) * kStackBytes; }
+std::byte* stack_of(int thread) { return block->stacks.get() + static_cast<std::size_t>(thread) * kStackBytes; }
 
-// Announces to AddressSanitizer that this stack is left for another; `fake_stack` is null if it is not resumed.
-void leave_stack([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* bottom,
-                 [[maybe_unused]] std::size_t bytes) {
+Thread& thread_at(int thread) { return block->threads[static_cast<std::size_t>(thread)]; }
+
+Suspended& suspended(int thread) { return thread == kCaller ? block->caller : thread_at(thread).self; }
+
+// Announces to AddressSanitizer that the running fiber is left for another's; `ends`: and never resumed.
+void leave_for([[maybe_unused]] const Suspended& next, [[maybe_unused]] bool ends) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+  __sanitizer_start_switch_fiber(ends ? nullptr : &suspended(block->left).fake_stack, next.stack, next.stack_bytes);
 #endif
 }
 
-void enter_stack([[maybe_unused]] void* fake_stack, [[maybe_unused]] const void** bottom_before,
-                 [[maybe_unused]] std::size_t* bytes_before) {
+// Takes the fiber that was left for the running one, which is empty if it has ended.
+void take_left(boost::context::fiber&& fiber) {
+  Suspended& left = suspended(block->left);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_stack, bottom_before, bytes_before);
+  __sanitizer_finish_switch_fiber(suspended(here.thread).fake_stack, &left.stack, &left.stack_bytes);
 #endif
+  left.fiber = std::move(fiber);
 }
+
+// Makes another thread the running one, and returns its fiber, which the caller resumes.
+boost::context::fiber begin_switch(int next, bool ends) {
+  block->left = std::exchange(here.thread, next);
+  leave_for(suspended(next), ends);
+  return std::move(suspended(next).fiber);
+}
+
+// Runs another thread, or the caller of the grid, until one comes back to this one.
+void run_instead(int next) { take_left(begin_switch(next, false).resume()); }
+
+// Returns the thread to run next. Ends the program if none can.
+int next_thread();
 
 boost::context::fiber new_fiber(int thread) {
   boost::context::stack_context stack;
   stack.sp = stack_of(thread) + kStackBytes;
   stack.size = kStackBytes;
   return boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
-                               BorrowedStack{}, [](boost::context::fiber&& scheduler) {
-                                 enter_stack(nullptr, &block.scheduler_stack, &block.scheduler_stack_bytes);
-                                 block.scheduler = std::move(scheduler);
-                                 block.body(block.context);
-                                 Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
-                                 me.state = State::kDone;
-                                 leave_stack(nullptr, block.scheduler_stack, block.scheduler_stack_bytes);
-                                 return std::move(block.scheduler);
+                               BorrowedStack{}, [](boost::context::fiber&& left) {
+                                 take_left(std::move(left));
+                                 block->body(block->context);
+                                 const int me = here.thread;
+                                 thread_at(me).state = State::kDone;
+                                 block->can_run[static_cast<std::size_t>(me / kLanes)] &= ~(1U << (me % kLanes));
+                                 const bool is_last = ++block->n_done == block->n_threads;
+                                 return begin_switch(is_last ? kCaller : next_thread(), true);
                                });
-}
-
-// Runs a thread until it waits or ends.
-void resume(int thread) {
-  Thread& t = block.threads[static_cast<std::size_t>(thread)];
-  here.thread = thread;
-  leave_stack(&block.scheduler_fake_stack, stack_of(thread), kStackBytes);
-  boost::context::fiber rest = std::move(t.fiber).resume();
-  enter_stack(block.scheduler_fake_stack, nullptr, nullptr);
-  t.fiber = std::move(rest);
 }
 
 // Waits in the running thread until another has made it ready.
 void wait(State state) {
   const int me = here.thread;
-  Thread& t = block.threads[static_cast<std::size_t>(me)];
-  t.state = state;
-  block.can_run[static_cast<std::size_t>(me / kLanes)] &= ~(1U << (me % kLanes));
-  leave_stack(&t.fake_stack, block.scheduler_stack, block.scheduler_stack_bytes);
-  boost::context::fiber scheduler = std::move(block.scheduler).resume();
-  enter_stack(t.fake_stack, &block.scheduler_stack, &block.scheduler_stack_bytes);
-  block.scheduler = std::move(scheduler);
+  thread_at(me).state = state;
+  block->can_run[static_cast<std::size_t>(me / kLanes)] &= ~(1U << (me % kLanes));
+  run_instead(next_thread());
 }
 
-void make_ready(int thread) {
-  block.threads[static_cast<std::size_t>(thread)].state = State::kCanRun;
-  block.can_run[static_cast<std::size_t>(thread / kLanes)] |= 1U << (thread % kLanes);
+// Lets all threads of a warp run.
+void release(int warp) {
+  block->can_run[static_cast<std::size_t>(warp)] = ~std::uint32_t{0};
+  for (int l = 0; l < kLanes; ++l) thread_at(warp * kLanes + l).state = State::kCanRun;
 }
 
 int nth_bit(std::uint32_t bits, int n) {
@@ -167,59 +178,52 @@ int nth_bit(std::uint32_t bits, int n) {
   return __builtin_ctz(bits);
 }
 
-// Returns the thread to run next, or -1 if none can.
+// Ends the program, since no thread can run: names one that waits.
+[[noreturn]] void fail_waiting() {
+  int i = 0;
+  while (thread_at(i).state == State::kDone) ++i;
+  here.thread = i;
+  fail("waits at a %s to which others never come: %d threads are at a barrier, %d have ended",
+       thread_at(i).state == State::kAtBarrier ? "barrier" : "collective", block->n_at_barrier, block->n_done);
+}
+
 int next_thread() {
-  const auto n_warps = static_cast<int>(block.can_run.size());
-  if (block.queue->order == ThreadOrder::kRandom) {
-    const auto first = static_cast<int>(block.random() % static_cast<unsigned>(n_warps));
+  const auto n_warps = static_cast<int>(block->can_run.size());
+  if (block->queue->order == ThreadOrder::kRandom) {
+    const auto first = static_cast<int>(block->random() % static_cast<unsigned>(n_warps));
     for (int i = 0; i < n_warps; ++i) {
       const int w = (first + i) % n_warps;
-      const std::uint32_t bits = block.can_run[static_cast<std::size_t>(w)];
+      const std::uint32_t bits = block->can_run[static_cast<std::size_t>(w)];
       if (bits == 0) continue;
       const auto n = static_cast<unsigned>(__builtin_popcount(bits));
-      return w * kLanes + nth_bit(bits, static_cast<int>(block.random() % n));
+      return w * kLanes + nth_bit(bits, static_cast<int>(block->random() % n));
     }
-    return -1;
+    fail_waiting();
   }
-  const bool is_descending = block.queue->order == ThreadOrder::kDescending;
+  const bool is_descending = block->queue->order == ThreadOrder::kDescending;
   for (int i = 0; i < n_warps; ++i) {
     const int w = is_descending ? n_warps - 1 - i : i;
-    const std::uint32_t bits = block.can_run[static_cast<std::size_t>(w)];
+    const std::uint32_t bits = block->can_run[static_cast<std::size_t>(w)];
     if (bits != 0) return w * kLanes + (is_descending ? 31 - __builtin_clz(bits) : __builtin_ctz(bits));
   }
-  return -1;
+  fail_waiting();
 }
 
 void run_block() {
-  const auto n_warps = static_cast<std::size_t>(block.n_threads / kLanes);
-  block.n_at_barrier = 0;
-  block.n_done = 0;
-  block.can_run.assign(n_warps, ~std::uint32_t{0});
-  for (Warp& warp : block.warps) warp.n_arrived = 0;
-  for (int i = 0; i < block.n_threads; ++i) {
-    Thread& t = block.threads[static_cast<std::size_t>(i)];
+  const auto n_warps = static_cast<std::size_t>(block->n_threads / kLanes);
+  block->n_at_barrier = 0;
+  block->n_done = 0;
+  block->can_run.assign(n_warps, ~std::uint32_t{0});
+  for (Warp& warp : block->warps) warp.n_arrived = 0;
+  for (int i = 0; i < block->n_threads; ++i) {
+    Thread& t = thread_at(i);
+    t.self = {.fiber = new_fiber(i), .fake_stack = nullptr, .stack = stack_of(i), .stack_bytes = kStackBytes};
     t.state = State::kCanRun;
     t.copies.clear();
     t.n_committed = 0;
-    t.fiber = new_fiber(i);
   }
-  while (block.n_done < block.n_threads) {
-    const int next = next_thread();
-    if (next < 0) {
-      for (int i = 0; i < block.n_threads; ++i) {
-        const State state = block.threads[static_cast<std::size_t>(i)].state;
-        if (state == State::kDone) continue;
-        here.thread = i;
-        fail("waits at a %s to which others never come: %d threads are at a barrier, %d have ended",
-             state == State::kAtBarrier ? "barrier" : "collective", block.n_at_barrier, block.n_done);
-      }
-    }
-    resume(next);
-    if (block.threads[static_cast<std::size_t>(next)].state == State::kDone) {
-      block.can_run[static_cast<std::size_t>(next / kLanes)] &= ~(1U << (next % kLanes));
-      ++block.n_done;
-    }
-  }
+  here.thread = kCaller;
+  run_instead(next_thread());
 }
 
 const float* f16_table() {
@@ -242,11 +246,15 @@ const float* f16_table() {
 
 std::uint16_t half_of(std::uint32_t word, int which) { return static_cast<std::uint16_t>(word >> (16 * which)); }
 
+// The numbers of a row of b and d, which are computed together: one after the other they took a third of the time of
+// tests with sanitizers.
+using EightFloats [[gnu::vector_size(32)]] = float;
+
 template <class ToFloat>
 void multiply(Warp& warp, const ToFloat& to_float) {
   float a[16][16];
-  float b[16][8];
-  float d[16][8];
+  EightFloats b[16];
+  EightFloats d[16];
   for (int l = 0; l < kLanes; ++l) {
     const std::uint32_t* in = warp.in[l];
     const int r = l / 4;
@@ -257,11 +265,10 @@ void multiply(Warp& warp, const ToFloat& to_float) {
       for (int i = 0; i < 2; ++i) d[r + 8 * i][c + half] = float_of(in[6 + 2 * i + half]);
     }
   }
-  for (auto& row : d) {
-    const float(&a_row)[16] = a[&row - d];
-    for (int k = 0; k < 16; ++k) {
-      for (int j = 0; j < 8; ++j) row[j] += a_row[k] * b[k][j];
-    }
+  for (int r = 0; r < 16; ++r) {
+    EightFloats sum = d[r];
+    for (int k = 0; k < 16; ++k) sum += a[r][k] * b[k];
+    d[r] = sum;
   }
   for (int l = 0; l < kLanes; ++l) {
     const int r = l / 4;
@@ -326,28 +333,32 @@ void compute(Warp& warp, int n_out) {
 
 }  // namespace
 
-thread_local Coordinates here;
+constinit thread_local Coordinates here = {};
 
 void run_barrier() {
-  if (++block.n_at_barrier < block.n_threads) return wait(State::kAtBarrier);
-  block.n_at_barrier = 0;
-  for (int i = 0; i < block.n_threads; ++i) make_ready(i);
+  if (++block->n_at_barrier < block->n_threads) return wait(State::kAtBarrier);
+  block->n_at_barrier = 0;
+  for (int w = 0; w < block->n_threads / kLanes; ++w) release(w);
 }
 
-void run_collective(Collective kind, const std::uint32_t* in, int n_in, std::uint32_t* out, int n_out) {
-  const int me = here.thread;
-  Warp& warp = block.warps[static_cast<std::size_t>(me / kLanes)];
+std::uint32_t* begin_collective(Collective kind) {
+  Warp& warp = block->warps[static_cast<std::size_t>(here.thread / kLanes)];
   if (warp.n_arrived == 0) warp.kind = kind;
   if (warp.kind != kind) fail("comes to another collective than the warp's other lanes");
-  std::copy_n(in, n_in, warp.in[me % kLanes]);
+  return warp.in[here.thread % kLanes];
+}
+
+const std::uint32_t* end_collective(int n_out) {
+  const int me = here.thread;
+  Warp& warp = block->warps[static_cast<std::size_t>(me / kLanes)];
   if (++warp.n_arrived < kLanes) {
     wait(State::kAtCollective);
   } else {
     compute(warp, n_out);
     warp.n_arrived = 0;
-    for (int l = 0; l < kLanes; ++l) make_ready(me / kLanes * kLanes + l);
+    release(me / kLanes);
   }
-  std::copy_n(warp.out[me % kLanes], n_out, out);
+  return warp.out[me % kLanes];
 }
 
 void check_aligned(const void* address, std::size_t n) {
@@ -358,14 +369,14 @@ void start_copy(void* shared_address, const void* global, bool reads) {
   check_aligned(shared_address);
   if (reads) check_aligned(global);
   std::memset(shared_address, kPoison, 16);
-  Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
+  Thread& me = thread_at(here.thread);
   me.copies.push_back({shared_address, reads ? global : nullptr, me.n_committed});
 }
 
-void commit_copies() { ++block.threads[static_cast<std::size_t>(here.thread)].n_committed; }
+void commit_copies() { ++thread_at(here.thread).n_committed; }
 
 void wait_copies(int n_under_way) {
-  Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
+  Thread& me = thread_at(here.thread);
   std::erase_if(me.copies, [&](const PendingCopy& copy) {
     if (copy.group >= me.n_committed - n_under_way) return false;
     if (copy.from != nullptr) {
@@ -380,17 +391,19 @@ void wait_copies(int n_under_way) {
 void run_grid(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*body)(const void*),
               const void* context) {
   if (n_threads <= 0 || n_threads % kLanes != 0 || n_threads > 1024) fail("no block has %d threads", n_threads);
-  block.n_threads = n_threads;
-  block.queue = &queue;
-  block.random.seed(queue.seed++);
-  block.body = body;
-  block.context = context;
-  block.threads.resize(static_cast<std::size_t>(n_threads));
-  block.warps.resize(static_cast<std::size_t>(n_threads / kLanes));
-  if (block.n_stacks < static_cast<std::size_t>(n_threads)) {
-    block.n_stacks = static_cast<std::size_t>(n_threads);
-    block.stacks.reset(new std::byte[block.n_stacks * kStackBytes]);  // left uninitialised, so that unused stacks take
-                                                                      // no memory
+  static thread_local Block own;
+  block = &own;
+  block->n_threads = n_threads;
+  block->queue = &queue;
+  block->random.seed(queue.seed++);
+  block->body = body;
+  block->context = context;
+  block->threads.resize(static_cast<std::size_t>(n_threads));
+  block->warps.resize(static_cast<std::size_t>(n_threads / kLanes));
+  if (block->n_stacks < static_cast<std::size_t>(n_threads)) {
+    block->n_stacks = static_cast<std::size_t>(n_threads);
+    block->stacks.reset(new std::byte[block->n_stacks * kStackBytes]);  // left uninitialised, so that unused stacks
+                                                                        // take no memory
   }
   // Shared memory has exactly the requested size, so that AddressSanitizer finds accesses beyond it.
   std::unique_ptr<std::byte, void (*)(void*)> shared(nullptr, std::free);
@@ -402,7 +415,7 @@ void run_grid(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, 
   std::vector<std::uint64_t> blocks(std::size_t{grid.x} * grid.y * grid.z);
   std::iota(blocks.begin(), blocks.end(), std::uint64_t{0});
   if (queue.order == ThreadOrder::kDescending) std::reverse(blocks.begin(), blocks.end());
-  if (queue.order == ThreadOrder::kRandom) std::shuffle(blocks.begin(), blocks.end(), block.random);
+  if (queue.order == ThreadOrder::kRandom) std::shuffle(blocks.begin(), blocks.end(), block->random);
   for (const std::uint64_t i : blocks) {
     const auto x = static_cast<int>(i % grid.x);
     const auto y = static_cast<int>(i / grid.x % grid.y);

@@ -47,8 +47,8 @@ struct Coordinates {
   int n_threads;
   std::byte* shared;
 };
-// The coordinates of the running thread.
-extern thread_local Coordinates here;
+// The coordinates of the running thread. Without constinit every use would call a function that initialises it.
+extern constinit thread_local Coordinates here;
 
 enum class Collective : int {
   kBarrier,
@@ -63,9 +63,16 @@ enum class Collective : int {
 };
 
 void run_barrier();
-// Waits for the warp's other lanes and computes the collective of all lanes: `in` are this lane's words, `out` its
-// result.
-void run_collective(Collective kind, const std::uint32_t* in, int n_in, std::uint32_t* out, int n_out);
+// Begins a collective of the warp: returns the place of this lane's words.
+std::uint32_t* begin_collective(Collective kind);
+// Waits for the warp's other lanes and computes the collective of all lanes. Returns this lane's words of the result.
+const std::uint32_t* end_collective(int n_out);
+
+template <std::size_t n_in, std::size_t n_out>
+void run_collective(Collective kind, const std::uint32_t (&in)[n_in], std::uint32_t (&out)[n_out]) {
+  std::memcpy(begin_collective(kind), in, sizeof in);
+  std::memcpy(out, end_collective(n_out), sizeof out);
+}
 
 void start_copy(void* shared_address, const void* global, bool reads);
 void commit_copies();
@@ -86,10 +93,10 @@ template <class T>
 T shuffled(Collective kind, T value, int lane_or_mask) {
   static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
   constexpr int n = sizeof(T) / 4;
-  std::uint32_t in[3] = {static_cast<std::uint32_t>(lane_or_mask)};
-  std::uint32_t out[2];
+  std::uint32_t in[1 + n] = {static_cast<std::uint32_t>(lane_or_mask)};
+  std::uint32_t out[n];
   std::memcpy(in + 1, &value, sizeof value);
-  run_collective(kind, in, 1 + n, out, n);
+  run_collective(kind, in, out);
   std::memcpy(&value, out, sizeof value);
   return value;
 }
@@ -100,7 +107,7 @@ inline void product(Collective kind, float (&d)[4], const std::uint32_t (&a)[4],
   std::memcpy(in + 4, b, sizeof b);
   std::memcpy(in + 6, d, sizeof d);
   std::uint32_t out[4];
-  run_collective(kind, in, 10, out, 4);
+  run_collective(kind, in, out);
   std::memcpy(d, out, sizeof d);
 }
 
@@ -110,7 +117,7 @@ inline void matrix_load(Collective kind, std::uint32_t (&r)[4], const void* row_
   std::uint32_t in[2];
   static_assert(sizeof address == sizeof in);
   std::memcpy(in, &address, sizeof in);
-  run_collective(kind, in, 2, r, 4);
+  run_collective(kind, in, r);
 }
 
 }  // namespace host
@@ -129,7 +136,10 @@ inline int n_threads() { return host::here.n_threads; }
 inline std::byte* shared() { return host::here.shared; }
 
 inline void barrier() { host::run_barrier(); }
-inline void warp_barrier() { host::run_collective(host::Collective::kWarpBarrier, nullptr, 0, nullptr, 0); }
+inline void warp_barrier() {
+  host::begin_collective(host::Collective::kWarpBarrier);
+  host::end_collective(0);
+}
 
 template <class T>
 T shuffle(T value, int from_lane) {
@@ -155,9 +165,10 @@ inline void load_matrix_transposed(std::uint32_t (&r)[4], const void* row_addres
 }
 
 inline std::uint32_t transpose_matrix(std::uint32_t word) {
-  std::uint32_t result = 0;
-  host::run_collective(host::Collective::kTransposeMatrix, &word, 1, &result, 1);
-  return result;
+  const std::uint32_t in[1] = {word};
+  std::uint32_t out[1];
+  host::run_collective(host::Collective::kTransposeMatrix, in, out);
+  return out[0];
 }
 
 using SharedAddress = std::byte*;

@@ -3,6 +3,8 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "engine/device/device_pass.h"
 #include "engine/output_projection.h"
@@ -174,7 +176,23 @@ std::vector<float> DeviceExecutor::output_projection(int layer) {
 }
 
 std::unique_ptr<EntryStatistics> DeviceExecutor::entry_statistics(LayerEntries entries) {
-  return std::make_unique<DeviceStatistics>(*this, std::move(entries));
+  const int layer = entries.layer;
+  // Scorers ask for it from within loops on the executor's threads, too, which must not begin another loop there.
+  const auto output_projection = [this, layer] {
+    const auto alone = [](int n_items, const std::function<void(int)>& body) {
+      for (int i = 0; i < n_items; ++i) body(i);
+    };
+    return output_projection_slices(model_, layer, alone);
+  };
+  return std::make_unique<DeviceStatistics>(
+      MeasuredLayer{.device = *device_,
+                    .memory = statistics_memory_,
+                    .attention = attention(layer, entries.shape->key_type, entries.shape->value_type),
+                    .w_o = weights_.stored().layers[static_cast<std::size_t>(layer)].wo,
+                    .n_embd = model_.spec.n_embd,
+                    .parallel_for = parallel_for(),
+                    .output_projection = output_projection},
+      std::move(entries));
 }
 
 }  // namespace winnow

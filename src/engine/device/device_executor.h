@@ -55,7 +55,6 @@ class DeviceExecutor final : public Executor {
   DeviceWeights& weights() { return weights_; }
   DeviceGraph& graph() { return graph_; }
   Compute& compute() { return compute_; }
-  StatisticsMemory& statistics_memory() { return statistics_memory_; }
   // Writes the embeddings of tokens to `hidden` [n_tokens][n_embd] in host memory, times the model's embedding scale.
   void embed(std::span<const Token> tokens, float* hidden);
   // Returns a cache's page tables in the device's memory, brought up to date.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,9 +13,9 @@
 #include "engine/executor.h"
 #include "eviction/evidence/entry_statistics.h"
 
-namespace winnow {
+struct ggml_tensor;
 
-class DeviceExecutor;
+namespace winnow {
 
 // What statistics work with, kept from layer to layer.
 struct StatisticsMemory {
@@ -26,10 +27,21 @@ struct StatisticsMemory {
   }
 };
 
-// Measures one layer's entries. The executor and what `entries` points to must outlive it.
+// The layer whose entries are measured, and what its executor lends for that.
+struct MeasuredLayer {
+  device::Device& device;
+  StatisticsMemory& memory;
+  device::LayerAttention attention;
+  const ggml_tensor* w_o;  // [n_embd][n_head * value_dim], in the device's memory
+  int n_embd;
+  ParallelFor parallel_for;
+  std::function<std::vector<float>()> output_projection;  // makes LayerView::w_o, on the calling thread
+};
+
+// Measures one layer's entries. What both refer to must outlive it.
 class DeviceStatistics final : public EntryStatistics {
  public:
-  DeviceStatistics(DeviceExecutor& executor, LayerEntries entries);
+  DeviceStatistics(MeasuredLayer layer, LayerEntries entries);
 
   std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
                                          std::span<const std::int32_t> n_columns) override;
@@ -58,13 +70,14 @@ class DeviceStatistics final : public EntryStatistics {
   // Downloads a number for each entry, n_most_ apart for each head, from the outputs.
   std::vector<std::vector<float>> download_of_entries();
   void copy_rows();
-  int n_kv_head() const { return layer_.n_kv_head; }
-  int n_group() const { return layer_.n_head / layer_.n_kv_head; }
+  int n_kv_head() const { return attention_.n_kv_head; }
+  int n_group() const { return attention_.n_head / attention_.n_kv_head; }
 
-  DeviceExecutor& executor_;
+  const MeasuredLayer layer_;
   device::Device& device_;
+  StatisticsMemory& memory_;
+  const device::LayerAttention& attention_;
   const LayerEntries entries_;
-  const device::LayerAttention layer_;
   std::int32_t n_most_ = 0;  // entries of any head
   std::size_t n_pages_ = 0;  // of all heads
 
