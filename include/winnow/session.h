@@ -59,6 +59,9 @@ struct EngineOptions {
   // needs the plugin that `make cuda` builds. "auto" takes a GPU where there is a plugin and a GPU that it can use,
   // else the processor.
   std::string device = "cpu";
+  // Layers whose weights stay in the device's memory, the first ones. Those of the others are copied there whenever
+  // they are used, which a long prompt hardly feels and every step of decoding does. -1: as many as fit.
+  int device_layers = -1;
 
   // This rank's link to the others, for a model whose layers lie on several machines; null: the engine has all layers.
   // The limits above then hold for each rank's own part.
@@ -305,6 +308,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int n_batch() const;
   // Returns what computes: "cpu" or "cuda:N".
   const std::string& device() const;
+  // Returns the number of layers whose weights are copied to the device whenever they are used.
+  int n_streamed_layers() const;
   // Returns the range [first, last) of layers that the engine holds: all of them unless it is a rank of a pipeline.
   std::pair<int, int> layers() const;
   // Returns the memory of this engine; in a pipeline, this rank's.

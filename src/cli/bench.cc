@@ -56,7 +56,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.integers("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)");
   line.integers("-b,--batch-size", flags.n_batch, 1,
                 "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)");
-  add_device_flag(line, flags.model);
+  add_device_flags(line, flags.model);
   line.group("Tests");
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "number of tokens to prefill; 0: skip the test (default: 512)");
   line.integers("-n,--n-gen", flags.n_gen, 0, "number of tokens to generate; 0: skip the test (default: 128)");
@@ -291,7 +291,7 @@ int bench_command(const Arguments& arguments) {
       }
     }
   }
-  check_cuts(*Engine::create(model, engine_settings), cuts);
+  check_cuts(*create_engine(model, engine_settings), cuts);
 
   const auto print = [](const std::string& text) {
     const bool is_read = write_all(STDOUT_FILENO, text, "the standard output");
@@ -306,20 +306,22 @@ int bench_command(const Arguments& arguments) {
       for (const Test& test : tests) {
         const SessionOptions options = options_of(setup, test, key, value);
         const SessionOptions opened = engine.open(options).options();  // a method may choose the types
-        BenchRow row{.model_filename = path,
-                     .model = model->info(),
-                     .n_batch = engine.n_batch(),
-                     .n_threads = engine.n_threads(),
-                     .device = engine.device(),
-                     .device_name = device_name,
-                     .type_k = opened.stored_key_types(),
-                     .type_v = opened.stored_value_types(),
-                     .n_prompt = test.n_prompt,
-                     .n_gen = test.n_gen,
-                     .n_depth = test.n_depth,
-                     .n_parallel = test.n_parallel,
-                     .method = setup.eviction.text(),
-                     .budget = setup.budget ? setup.budget->text() : ""};
+        BenchRow row{
+            .model_filename = path,
+            .model = model->info(),
+            .n_batch = engine.n_batch(),
+            .n_threads = engine.n_threads(),
+            .device = engine.device(),
+            .device_name = device_name,
+            .device_layers = engine.device() == "cpu" ? 0 : model->info().n_layer() - engine.n_streamed_layers(),
+            .type_k = opened.stored_key_types(),
+            .type_v = opened.stored_value_types(),
+            .n_prompt = test.n_prompt,
+            .n_gen = test.n_gen,
+            .n_depth = test.n_depth,
+            .n_parallel = test.n_parallel,
+            .method = setup.eviction.text(),
+            .budget = setup.budget ? setup.budget->text() : ""};
         measure(engine, options, test, flags.repetitions, row);
         if (!print(format->row(row))) return false;
       }

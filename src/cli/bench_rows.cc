@@ -35,7 +35,7 @@ Json row_json(const BenchRow& row) {
           {"n_threads", row.n_threads},
           {"type_k", row.type_k},
           {"type_v", row.type_v},
-          {"n_gpu_layers", row.device == "cpu" ? 0 : row.model.n_layer()},
+          {"n_gpu_layers", row.device_layers},
           {"n_prompt", row.n_prompt},
           {"n_gen", row.n_gen},
           {"n_depth", row.n_depth},

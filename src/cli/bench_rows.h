@@ -16,6 +16,7 @@ struct BenchRow {
   ModelInfo model;
   int n_batch = 0, n_threads = 0;
   std::string device = "cpu", device_name;  // Engine::device(); the card's name, empty for the processor
+  int device_layers = 0;                    // whose weights stay on the device
   std::string type_k, type_v;
   int n_prompt = 0, n_gen = 0, n_depth = 0;
   int n_parallel = 1;                         // sequences that generate at once

@@ -61,7 +61,8 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
-  add_device_flag(line, flags.model);
+  add_pipeline_flag(line, flags.model);
+  add_device_flags(line, flags.model);
   line.group("Prompt");
   line.text("--system", "TEXT", flags.system, "system message");
   line.text("-f,--file", "FILE", flags.file, "document to talk about, read and compressed before the first message");
@@ -200,7 +201,7 @@ int chat_command(const Arguments& arguments) {
   const std::size_t most_bytes = longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx);
   const std::unique_ptr<LineSource> lines =
       edits_lines ? make_line_editor(history ? &*history : nullptr) : make_line_reader(on_terminal, most_bytes);
-  Conversation conversation(Engine::create(model, engine_settings), options);
+  Conversation conversation(create_engine(model, engine_settings), options);
 
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());
   constexpr int kPatience = 3;  // an answer takes a moment to stop, and two Ctrl-C must not lose a conversation

@@ -16,13 +16,17 @@ constexpr std::size_t kHelpColumn = 30;
 // llama.cpp's flags of several letters after one dash, which CLI11 cannot declare.
 struct Alias {
   std::string_view written, declared;
+
+  // Returns whether this is another name of the flag that is declared with these names.
+  bool is_of(std::string_view names) const { return names.substr(0, names.find(',')) == declared; }
 };
-constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-np", "--parallel"}};
+constexpr Alias kAliases[] = {
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-np", "--parallel"}, {"-ngl", "--gpu-layers"}};
 
 // Returns the shortest name, as people type it: "-n" of "-n,--predict".
 std::string short_name(const std::string& names) {
   for (const Alias& alias : kAliases) {
-    if (names == alias.declared) return std::string(alias.written);
+    if (alias.is_of(names)) return std::string(alias.written);
   }
   return names.substr(0, names.find(','));
 }
@@ -35,7 +39,7 @@ std::string names_for_help(const std::string& names, const std::string& value) {
   }
   if (shown.starts_with("--")) shown.insert(0, "    ");
   for (const Alias& alias : kAliases) {
-    if (names == alias.declared) shown = std::string(alias.written) + ", " + names;
+    if (alias.is_of(names)) shown = std::string(alias.written) + ", " + shown.substr(shown.find_first_not_of(' '));
   }
   return value.empty() ? shown : shown + " " + value;
 }

@@ -117,7 +117,8 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   add_type_flags(line, flags.key_type, flags.value_type);
   flags.model.prefill_weights = "float";  // rounding activations to 8 bits would hide what a cut costs
   add_engine_flags(line, flags.model);
-  add_device_flag(line, flags.model);
+  add_pipeline_flag(line, flags.model);
+  add_device_flags(line, flags.model);
   if (!line.parse(std::move(arguments))) return false;
   if (benchmarks.empty()) {
     throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; the benchmarks are " +
@@ -207,7 +208,7 @@ int eval_command(const Arguments& arguments) {
     const Interrupt interrupt;
     ProgressBar bar("answers");
     constexpr double kSteps = 1e6;
-    is_complete = run_plan(plan, request, Engine::create(model, engine_settings), engine_settings, options,
+    is_complete = run_plan(plan, request, create_engine(model, engine_settings), engine_settings, options,
                            {.should_stop = [&] { return interrupt.requested(); },
                             .on_work =
                                 [&](const EvaluationWork& work) {

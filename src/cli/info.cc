@@ -132,11 +132,11 @@ struct Machine {
 
 // Returns this machine, or the device that is named. That gets the weights, so what is left is known and not computed.
 Machine machine_of(const std::shared_ptr<const Model>& model, const ModelFlags& flags, EntryType key, EntryType value) {
+  const EngineOptions options = engine_options(flags);
   if (flags.device != "cpu") {
-    const EngineOptions options = engine_options(flags);
     // "auto" may be this machine, on which an engine would rearrange the weights.
     if (device::open_device(options.device) != nullptr) {
-      const std::shared_ptr<Engine> engine = Engine::create(model, options);
+      const std::shared_ptr<Engine> engine = create_engine(model, options);
       engine->open({.key_type = key, .value_type = value});  // throws for types that the device does not store
       const auto [total, free] = engine->free_memory();
       return {engine->device(), total, free, free};
@@ -335,7 +335,7 @@ int info_command(const Arguments& arguments) {
   add_type_flags(line, key_type, value_type);
   line.texts("--kv-budget", "AMOUNT,..", ',', budget_texts, "budgets to show (default: 20%,10%,5%)");
   line.group("Devices");
-  add_device_flag(line, model_flags);
+  add_device_flags(line, model_flags);
   line.flag("--devices", devices,
             "list the devices that --device can name, and what a GPU would need, instead of a model");
   line.group("Output");
@@ -347,6 +347,7 @@ int info_command(const Arguments& arguments) {
     if (model_flags.device != "cpu") {
       throw UsageError("--device has no effect with --devices: leave one of them out");
     }
+    if (model_flags.device_layers != -1) throw UsageError("-ngl has no effect with --devices: leave one of them out");
     show_devices(json_path);
     return 0;
   }

@@ -1,6 +1,7 @@
 #include "cli/model_flags.h"
 
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -71,13 +72,15 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
   line.text("--kv-limit", "SIZE", flags.kv_limit,
             "hard limit on the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
             "(default: none; in serve 80% of the free memory)");
-  add_pipeline_flag(line, flags);
 }
 
-void add_device_flag(CommandLine& line, ModelFlags& flags) {
+void add_device_flags(CommandLine& line, ModelFlags& flags) {
   line.text("--device", "DEVICE", flags.device,
             "device to compute on: cpu, cuda or cuda:N (an NVIDIA GPU; `winnow info --devices` lists them), auto (a "
             "usable GPU if there is one, else cpu) (default: cpu)");
+  line.integer("--gpu-layers,--n-gpu-layers", flags.device_layers, -1,
+               "layers whose weights stay on the GPU; those of the others are copied there whenever they are used, "
+               "which slows answers down more than long prompts; -1: as many as fit (default: -1)");
 }
 
 void add_repack_flag(CommandLine& line, ModelFlags& flags) {
@@ -145,12 +148,29 @@ EngineOptions engine_options(const ModelFlags& flags) {
     device::check_device_name(flags.device);
     return 0;
   });
+  if (flags.device_layers > 0 && flags.device == "cpu") {
+    throw UsageError("-ngl has no effect without a GPU: add --device cuda, or leave it out");
+  }
   options.device = flags.device;
+  options.device_layers = flags.device_layers;
   options.pipeline = ranks();
   options.is_led = ranks() != nullptr;
   options.pipeline_layers = flags.pipeline_layers;
   if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
   return options;
+}
+
+std::string streaming_note(const Engine& engine) {
+  const int n = engine.n_streamed_layers(), n_layers = engine.model()->info().n_layer();
+  if (n == 0) return "";
+  return "the weights of " + std::to_string(n) + " of " + std::to_string(n_layers) + " layers do not stay on " +
+         engine.device() + ": they are copied there whenever they are used, so answers take longer";
+}
+
+std::shared_ptr<Engine> create_engine(const std::shared_ptr<const Model>& model, const EngineOptions& options) {
+  std::shared_ptr<Engine> engine = Engine::create(model, options);
+  if (const std::string note = streaming_note(*engine); !note.empty()) std::fprintf(stderr, "note: %s\n", note.c_str());
+  return engine;
 }
 
 int follow_first_rank(const ModelFlags& flags, const EngineOptions& options) {

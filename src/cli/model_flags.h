@@ -18,6 +18,7 @@ struct ModelFlags {
   int n_threads = 0;                     // -t
   int n_batch = 0;                       // -b; 0: the engine's default
   std::string device = "cpu";            // --device
+  int device_layers = -1;                // -ngl; -1: as many as fit
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights
   bool no_repack = false;                // --no-repack
@@ -28,10 +29,12 @@ struct ModelFlags {
 
 // Adds only -m.
 void add_model_flag(CommandLine& line, ModelFlags& flags);
-// Adds -t, -b, --kv-limit, --prefill-weights, --no-repack and --pipeline-layers.
+// Adds -t, -b, --kv-limit, --prefill-weights and --no-repack.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
-void add_device_flag(CommandLine& line, ModelFlags& flags);
+// Adds --device and -ngl.
+void add_device_flags(CommandLine& line, ModelFlags& flags);
 void add_repack_flag(CommandLine& line, ModelFlags& flags);
+// For commands that mpirun may share among ranks.
 void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 
 // Adds --chat-template, --chat-template-file and --jinja.
@@ -47,6 +50,10 @@ std::string model_path(const ModelFlags& flags);
 ModelOptions model_options(const ModelFlags& flags);
 // Returns the options of the engine. With ranks, rank 0 leads.
 EngineOptions engine_options(const ModelFlags& flags);
+// Returns a line about weights that do not stay on the engine's device; "" if all do.
+std::string streaming_note(const Engine& engine);
+// Creates an engine, and prints that note to the standard error.
+std::shared_ptr<Engine> create_engine(const std::shared_ptr<const Model>& model, const EngineOptions& options);
 // Runs a rank other than the first: loads the model and follows rank 0's engine, which has the same options. Returns
 // the exit code.
 int follow_first_rank(const ModelFlags& flags, const EngineOptions& options);

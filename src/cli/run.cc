@@ -64,7 +64,8 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
-  add_device_flag(line, flags.model);
+  add_pipeline_flag(line, flags.model);
+  add_device_flags(line, flags.model);
   line.group("Prompt");
   line.text("-p,--prompt", "TEXT", flags.prompt.text, "prompt, or the document that -q asks about");
   line.text("-f,--file", "FILE", flags.prompt.file, "read the prompt or document from a file; - for standard input");
@@ -150,7 +151,7 @@ int run_command(const Arguments& arguments) {
 
   const Clock::time_point load_start = Clock::now();
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
-  const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
+  const std::shared_ptr<Engine> engine = create_engine(model, engine_settings);
   RunReport report;
   report.load_s = seconds_since(load_start);
   if (session_settings.budget) report.budget = session_settings.budget->text();

@@ -84,7 +84,7 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
          "Mirostat: learning rate, eta (default: 0.1)");
   line.text("--samplers", "NAMES", flags.samplers,
             "samplers to apply, in this order, separated by ; (default: penalties, dry, top_n_sigma, top_k, typ_p, "
-            "top_p, min_p, xtc, temperature)");
+            "top_p, min_p, xtc, temperature); infill is for text between a beginning and an end");
   line.texts(
       "-l,--logit-bias", "TOKEN+BIAS", kNoSeparator, flags.biases,
       "add BIAS to a token's logit: 15043+1 makes it more likely, 15043-1 less, 15043-inf impossible; may be repeated");

@@ -100,7 +100,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   add_template_flags(line, flags.model);
   line.text("-a,--alias", "NAME", flags.alias, "name of the model in the API (default: that of the file)");
   add_engine_flags(line, flags.model);
-  add_device_flag(line, flags.model);
+  add_pipeline_flag(line, flags.model);
+  add_device_flags(line, flags.model);
   line.text("--pooling", "HOW", flags.pooling,
             "pooling of embeddings: mean, cls or last (default: the model file's, else mean)");
   line.group("KV cache");
@@ -276,6 +277,9 @@ class Loader {
         print_log({{"event", "warning"}, {"message", *warning}});
       }
       const std::shared_ptr<Engine> engine = Engine::create(model, limited_engine(flags));
+      if (const std::string note = streaming_note(*engine); !note.empty()) {
+        print_log({{"event", "warning"}, {"message", note}});
+      }
       const std::size_t kv_limit = engine->memory().kv_bytes_limit;
       batch_ = std::make_unique<Batch>(engine, batch_options(flags, kv_limit));
       service.set_batch(batch_.get());

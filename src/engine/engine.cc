@@ -45,6 +45,15 @@ EngineOptions checked(EngineOptions options, const device::Device* device) {
     throw Error(ErrorCode::kInvalidArgument, "the share of the free memory for KV pages must be between 0 and 1, not " +
                                                  std::to_string(options.kv_limit_share));
   }
+  if (options.device_layers < -1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the layers that stay on a device must be 0 or more (-1: as many as fit), not " +
+                    std::to_string(options.device_layers));
+  }
+  if (options.device_layers > 0 && options.device == "cpu") {
+    throw Error(ErrorCode::kInvalidArgument,
+                "layers that stay on a device (-ngl) need one: add --device cuda, or leave them out");
+  }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   if (options.n_batch == 0) options.n_batch = device == nullptr ? 512 : 2048;
   options.device = device == nullptr ? "cpu" : device->info().id;
@@ -156,6 +165,7 @@ std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_-
 int Engine::n_batch() const { return impl_->options.n_batch; }
 int Engine::n_threads() const { return impl_->options.n_threads; }
 const std::string& Engine::device() const { return impl_->options.device; }
+int Engine::n_streamed_layers() const { return impl_->executor->n_streamed_layers(); }
 void Engine::reset_peak() { impl_->pool->reset_peak(); }
 
 MemoryStatistics Engine::memory() const {

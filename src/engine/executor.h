@@ -160,6 +160,8 @@ class Executor {
   // Returns what measures entries where they lie; null where the processor can read them.
   virtual std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries /*entries*/) { return nullptr; }
 
+  // Returns the number of layers whose weights are copied to where they are computed whenever they are used.
+  virtual int n_streamed_layers() const { return 0; }
   // Returns the bytes of graphs. May be called from any thread.
   virtual std::size_t bytes() const = 0;
 };

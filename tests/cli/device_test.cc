@@ -50,5 +50,38 @@ TEST(ToolOnADevice, InfoSaysWhatItCannotDoThere) {
   });
 }
 
+TEST(ToolOnADevice, SomeLayersWeightsStayThere) {
+  const TinyModel model({.n_layer = 4, .n_ff = 512});
+  testing::internal::CaptureStderr();
+  const auto some = info_of({"-m", model.path(), "--device", "host:64", "-ngl", "1", "--json", "-"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "note: the weights of 3 of 4 layers do not stay on host: they are copied there whenever they are used, so "
+            "answers take longer\n");
+  testing::internal::CaptureStderr();
+  const auto all = info_of({"-m", model.path(), "--device", "host:64", "-ngl", "99", "--json", "-"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_GT(some["memory"]["available_bytes"].get<std::int64_t>(),
+            all["memory"]["available_bytes"].get<std::int64_t>());
+}
+
+TEST(ToolOnADevice, BenchTellsTheLayersThatStay) {
+  const TinyModel model({.n_layer = 2});
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(bench_command(
+                {"-m", model.path(), "--device", "host", "-ngl", "1", "-p", "8", "-n", "1", "-r", "1", "-o", "json"}),
+            0);
+  testing::internal::GetCapturedStderr();
+  const auto rows = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(rows.at(0)["n_gpu_layers"], 1);
+}
+
+TEST(ToolOnADevice, LayersThatStayNeedADevice) {
+  const TinyModel model({.n_layer = 2});
+  for (const Arguments& arguments : {Arguments{"-m", model.path(), "-ngl", "1"}, Arguments{"--devices", "-ngl", "1"}}) {
+    EXPECT_THROW(info_command(arguments), UsageError);
+  }
+}
+
 }  // namespace
 }  // namespace winnow::cli

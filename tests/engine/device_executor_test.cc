@@ -18,12 +18,6 @@ namespace {
 // Products round activations differently on the device, and its attention weights are float16.
 constexpr double kMostKl = 5e-4;
 
-SessionOptions f16(SessionOptions options) {
-  options.key_type = options.value_type = EntryType::kF16;
-  options.eviction.fit = Fit::kNone;
-  return options;
-}
-
 std::shared_ptr<Engine> engine_on(const std::string& device, const std::shared_ptr<const Model>& model) {
   EngineOptions options{.n_threads = 2, .n_batch = 48};
   options.device = device;
@@ -41,7 +35,7 @@ class DeviceExecutorTest : public testing::Test {
 };
 
 TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
-  Session expected = host_->open(f16(full_options())), session = device_->open(f16(full_options()));
+  Session expected = host_->open(for_device(full_options())), session = device_->open(for_device(full_options()));
   expected.prefill(prompt_);
   session.prefill(prompt_);
   EXPECT_LT(kl_divergence(logits_of(expected), logits_of(session)), kMostKl);
@@ -65,7 +59,7 @@ void expect_steps_of_the_processor(const TinyModelOptions& options, double most_
     const std::shared_ptr<Engine> engine = engine_on(on_device ? device_under_test() : "cpu", model);
     std::vector<Session> sessions;
     for (std::size_t s = 0; s < kSequences; ++s) {
-      sessions.push_back(engine->open(f16(full_options())));
+      sessions.push_back(engine->open(for_device(full_options())));
       sessions.back().prefill(std::span(prompt).first(8 + 6 * s));
     }
     for (std::size_t step = 0; step < kSteps; ++step) {
@@ -124,11 +118,12 @@ TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
   for (const char* architecture : {"gemma2", "qwen3", "qwen2moe", "gpt-oss"}) {
     TinyModelOptions options = tiny_options(architecture);
     options.n_layer = std::min(options.n_layer, 2);
-    options.weight_type = 1;  // f16
+    options.weight_type = 1;                                // f16
+    if (options.shared_n_ff > 0) options.shared_n_ff = 88;  // whole groups of 8 are converted
     const std::shared_ptr<const Model> model = tiny_model(options);
     const std::vector<Token> prompt = random_tokens(1040, options.n_vocab, 7);
-    Session expected = engine_on("cpu", model)->open(f16(full_options()));
-    Session session = engine_on(device_under_test(), model)->open(f16(full_options()));
+    Session expected = engine_on("cpu", model)->open(for_device(full_options()));
+    Session session = engine_on(device_under_test(), model)->open(for_device(full_options()));
     expected.prefill(prompt);
     session.prefill(prompt);
     EXPECT_LT(kl_divergence(logits_of(expected), logits_of(session)), 1e-3) << architecture;
@@ -138,7 +133,7 @@ TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
 
 TEST_F(DeviceExecutorTest, ASequenceIsTheSameAloneAndInABatch) {
   const auto fresh = [&](std::int32_t n) {
-    Session session = device_->open(f16(full_options()));
+    Session session = device_->open(for_device(full_options()));
     session.prefill(std::span(prompt_).first(static_cast<std::size_t>(n)));
     return session;
   };
@@ -155,7 +150,7 @@ TEST_F(DeviceExecutorTest, ASequenceIsTheSameAloneAndInABatch) {
 }
 
 TEST_F(DeviceExecutorTest, ForksDoNotSeeEachOther) {
-  Session parent = device_->open(f16(full_options())), alone = device_->open(f16(full_options()));
+  Session parent = device_->open(for_device(full_options())), alone = device_->open(for_device(full_options()));
   constexpr std::size_t kSteps = 12;
   const std::vector<Token> prompt =
       random_tokens(2 * kPageEntries - kSteps / 2, 300, 1);  // steps cross the end of a page
@@ -172,7 +167,7 @@ TEST_F(DeviceExecutorTest, ForksDoNotSeeEachOther) {
 
 TEST_F(DeviceExecutorTest, FilesGoFromOneToTheOther) {
   const std::string path = testing::TempDir() + "device_session";
-  Session session = device_->open(f16(full_options()));
+  Session session = device_->open(for_device(full_options()));
   session.prefill(prompt_);
   session.save(path);
   Session on_host = host_->load_session(path), on_device = device_->load_session(path);
@@ -195,14 +190,14 @@ TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
 TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   if (device_under_test() != "host") GTEST_SKIP() << "only the test device can be made small";
   const std::shared_ptr<Engine> small = engine_on("host:4", model_);
-  Session session = small->open(f16(full_options())), other = small->open(f16(full_options()));
+  Session session = small->open(for_device(full_options())), other = small->open(for_device(full_options()));
   other.prefill(prompt_);
   const SessionState before = state_of(session);
   const std::size_t in_use = small->memory().kv_bytes_in_use;
   expect_error(ErrorCode::kOutOfMemory, [&] { session.prefill(random_tokens(1900, 300, 3)); });
   EXPECT_EQ(state_of(session), before);
   EXPECT_EQ(small->memory().kv_bytes_in_use, in_use);
-  Session expected = device_->open(f16(full_options()));
+  Session expected = device_->open(for_device(full_options()));
   session.prefill(prompt_);
   expected.prefill(prompt_);
   EXPECT_EQ(logits_of(session), logits_of(expected));
@@ -220,7 +215,7 @@ TEST_F(DeviceExecutorTest, ALimitMayBeAShareOfTheDevicesMemory) {
   EXPECT_EQ(memory.bytes_total, std::size_t{64} << 20);
   EXPECT_LT(memory.bytes_free, memory.bytes_total);  // which has the weights
   EXPECT_EQ(half->memory().kv_bytes_limit, memory.bytes_free / 2);
-  Session session = half->open(f16(full_options()));
+  Session session = half->open(for_device(full_options()));
   session.prefill(prompt_);
   EXPECT_LT(half->free_memory().bytes_free, memory.bytes_free);
   EXPECT_EQ(engine_with(0)->memory().kv_bytes_limit, 0U);
@@ -235,11 +230,11 @@ TEST_F(DeviceExecutorTest, ObserversSeeWhatTheProcessorShows) {
       .log_sum_exp = true, .all_queries = true, .output_projection = true, .reconstruction_pass = true};
   std::vector<std::vector<float>> seen[2];
   for (const bool on_device : {false, true}) {
-    Session session = (on_device ? device_ : host_)->open(f16(full_options()));
+    Session session = (on_device ? device_ : host_)->open(for_device(full_options()));
     const auto look = [&](const LayerView& view, const ParallelFor& parallel_for) {
       ASSERT_EQ(view.statistics, nullptr);
       ASSERT_FALSE(view.passes.empty());
-      LayerEvidence evidence(view, f16(full_options()).eviction, 0, parallel_for);
+      LayerEvidence evidence(view, for_device(full_options()).eviction, 0, parallel_for);
       const std::size_t row = static_cast<std::size_t>(view.n_head * view.shape.key_dim);
       std::vector<std::vector<float>>& rows = seen[on_device ? 1 : 0];
       rows.emplace_back(view.all_q, view.all_q + static_cast<std::size_t>(view.n_query_rows) * row);
@@ -268,7 +263,7 @@ class DeviceMethodTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
   const std::shared_ptr<const Model> model = tiny_model(small());
-  const SessionOptions options = f16(evicting_options(GetParam(), "40"));
+  const SessionOptions options = for_device(evicting_options(GetParam(), "40"));
   const std::vector<Token> prompt = random_tokens(120, 300, 5), more = random_tokens(12, 300, 6);
   Session expected = engine_on("cpu", model)->open(options);
   Session session = engine_on(device_under_test(), model)->open(options);

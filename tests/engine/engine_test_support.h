@@ -31,6 +31,13 @@ inline std::string device_under_test() {
   return name == nullptr ? "host" : name;
 }
 
+// Returns options with what devices can store.
+inline SessionOptions for_device(SessionOptions options) {
+  options.key_type = options.value_type = EntryType::kF16;
+  options.eviction.fit = Fit::kNone;
+  return options;
+}
+
 // Returns the executor of an engine without a pipeline.
 inline CpuExecutor& cpu_executor(Engine::Impl& engine) { return dynamic_cast<CpuExecutor&>(*engine.executor); }
 

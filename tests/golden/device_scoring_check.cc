@@ -94,7 +94,7 @@ class DeviceCase {
                                                .soft_cap = 0,
                                                .sliding_window = 0,
                                                .sink_logits = nullptr},
-                                 .w_o = w_o,
+                                 .w_o = [=] { return w_o; },
                                  .n_embd = prompt_.n_embd,
                                  .parallel_for = serial(),
                                  .output_projection = [&] { return prompt_.layers[l].w_o; }},

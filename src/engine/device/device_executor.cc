@@ -63,7 +63,7 @@ DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device:
     : model_(model),
       device_(std::move(device)),
       compute_(options.n_threads),
-      weights_(*device_, model),
+      weights_(*device_, model, options.device_layers),
       graph_(*device_, 2 * most_nodes_of_a_layer(model.spec)) {
   note_bytes();
 }
@@ -188,7 +188,7 @@ std::unique_ptr<EntryStatistics> DeviceExecutor::entry_statistics(LayerEntries e
       MeasuredLayer{.device = *device_,
                     .memory = statistics_memory_,
                     .attention = attention(layer, entries.shape->key_type, entries.shape->value_type),
-                    .w_o = weights_.stored().layers[static_cast<std::size_t>(layer)].wo,
+                    .w_o = [this, layer] { return weights_.use(layer).wo; },
                     .n_embd = model_.spec.n_embd,
                     .parallel_for = parallel_for(),
                     .output_projection = output_projection},

@@ -47,6 +47,7 @@ class DeviceExecutor final : public Executor {
   std::vector<float> output_projection(int layer) override;
   bool keeps_queries() const override { return true; }
   std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries entries) override;
+  int n_streamed_layers() const override { return weights_.n_streamed(); }
   std::size_t bytes() const override { return bytes_; }
 
   // The parts that passes and steps share.

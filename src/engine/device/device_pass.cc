@@ -65,7 +65,7 @@ void DevicePass::run_layer(const LayerPlan& plan) {
 
   const bool converts = executor_.converts_weights(plan_.n_converted) && executor_.weights().can_convert(plan.layer);
   const LayerWeights& weights =
-      converts ? executor_.weights().converted(plan.layer) : executor_.weights().stored().layers[at];
+      converts ? executor_.weights().converted(plan.layer) : executor_.weights().use(plan.layer);
   DeviceGraph& graph = executor_.graph();
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.n_embd, n_rows, row(plan.rows.first_row));

@@ -286,7 +286,7 @@ std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
 
 std::optional<std::vector<std::vector<float>>> DeviceStatistics::projected_value_norms() {
   const Inputs inputs = upload(nullptr, 0, {});
-  const ggml_tensor* w_o = layer_.w_o;
+  const ggml_tensor* w_o = layer_.w_o();
   const void* numbers = w_o->data;
   if (w_o->type != GGML_TYPE_BF16) {
     grow(device_, memory_.w_o, at(ggml_nelements(w_o)) * 2);

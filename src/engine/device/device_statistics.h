@@ -32,7 +32,8 @@ struct MeasuredLayer {
   device::Device& device;
   StatisticsMemory& memory;
   device::LayerAttention attention;
-  const ggml_tensor* w_o;  // [n_embd][n_head * value_dim], in the device's memory
+  // Returns W_O [n_embd][n_head * value_dim] in the device's memory, to which it may be copied only then.
+  std::function<const ggml_tensor*()> w_o;
   int n_embd;
   ParallelFor parallel_for;
   std::function<std::vector<float>()> output_projection;  // makes LayerView::w_o, on the calling thread

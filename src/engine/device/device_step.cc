@@ -18,15 +18,17 @@ std::size_t most_nodes(const ModelSpec& spec) {
   return n;
 }
 
-// ggml's CUDA back end chooses the rows of experts on the processor if these are not quantised and have several rows,
-// and such a step cannot be recorded.
-bool can_record(const Weights& weights) {
-  return std::all_of(weights.layers.begin(), weights.layers.end(), [](const LayerWeights& layer) {
-    const auto is_recorded = [](const ggml_tensor* experts) {
-      return experts == nullptr || ggml_is_quantized(experts->type);
-    };
-    return is_recorded(layer.gate_experts) && is_recorded(layer.up_experts) && is_recorded(layer.down_experts);
-  });
+// A step that copies weights to the device cannot be recorded. Nor can one with experts that are not quantised: ggml's
+// CUDA back end chooses their rows on the processor if there are several rows.
+bool can_record(const DeviceWeights& device_weights) {
+  const Weights& weights = device_weights.stored();
+  return device_weights.n_streamed() == 0 &&
+         std::all_of(weights.layers.begin(), weights.layers.end(), [](const LayerWeights& layer) {
+           const auto is_recorded = [](const ggml_tensor* experts) {
+             return experts == nullptr || ggml_is_quantized(experts->type);
+           };
+           return is_recorded(layer.gate_experts) && is_recorded(layer.up_experts) && is_recorded(layer.down_experts);
+         });
 }
 
 }  // namespace
@@ -35,7 +37,7 @@ DeviceStep::DeviceStep(DeviceExecutor& executor, int n_sequences)
     : executor_(executor),
       device_(executor.device()),
       n_sequences_(n_sequences),
-      can_record_(can_record(executor.weights().stored())),
+      can_record_(can_record(executor.weights())),
       graph_(device_, most_nodes(executor.model().spec)) {
   const ModelSpec& spec = executor.model().spec;
   const auto n = static_cast<std::size_t>(n_sequences);
@@ -58,7 +60,13 @@ DeviceStep::DeviceStep(DeviceExecutor& executor, int n_sequences)
   ggml_tensor* x = graph_.external(GGML_TYPE_F32, spec.n_embd, n_sequences, hidden_.data());
   StepOps ops(device_, graph_);
   GraphBuilder builder(graph_.context(), ops, *this, graph_.external(GGML_TYPE_I32, n_sequences, 1, positions_.data()));
-  for (std::size_t l = 0; l < spec.layers.size(); ++l) x = builder.layer(spec.layers[l], weights.layers[l], x);
+  for (int l = 0; l < spec.n_layer(); ++l) {
+    if (executor.weights().is_streamed(l)) {  // its matrices come when the layer's turn has come
+      x = graph_.own_in_place(x, x, [&executor, l](ggml_tensor*) { executor.weights().use(l); });
+    }
+    const auto at = static_cast<std::size_t>(l);
+    x = builder.layer(spec.layers[at], weights.layers[at], x);
+  }
   logits_tensor_ = builder.logits(spec, weights, x);
   ggml_set_output(logits_tensor_);
   graph_.expand(logits_tensor_);

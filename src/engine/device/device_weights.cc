@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "winnow/error.h"
@@ -36,6 +37,72 @@ std::vector<ggml_tensor**> places_of(Weights& weights) {
   return places;
 }
 
+// Returns the bytes that a tensor takes on the device.
+std::size_t bytes_of(const ggml_tensor* tensor) { return aligned(ggml_nbytes(tensor) + kPadding); }
+
+// What the weights take on a device.
+struct WeightBytes {
+  std::size_t all = 0;
+  std::vector<std::size_t> matrices;  // [layer], part of `all`
+
+  // Returns the bytes with the matrices of the first n layers, and a place for any one of the others'.
+  std::size_t with(std::size_t n) const {
+    std::size_t bytes = all, most = 0;
+    for (std::size_t l = n; l < matrices.size(); ++l) {
+      bytes -= matrices[l];
+      most = std::max(most, matrices[l]);
+    }
+    return bytes + most;
+  }
+};
+
+std::vector<const ggml_tensor*> matrices_of(LayerWeights& layer) {
+  std::vector<const ggml_tensor*> matrices;
+  for (ggml_tensor* const* place : layer.places_of_products()) {
+    if (*place != nullptr) matrices.push_back(*place);
+  }
+  return matrices;
+}
+
+WeightBytes count_bytes(Weights& weights) {
+  WeightBytes bytes;
+  std::set<const ggml_tensor*> counted;  // RoPE's factors are shared by all layers
+  for (ggml_tensor* const* place : places_of(weights)) {
+    if (!counted.insert(*place).second) continue;
+    if (!ggml_is_contiguous(*place)) {
+      throw Error(ErrorCode::kInternal, std::string("the weight ") + (*place)->name + " is not stored in one piece");
+    }
+    bytes.all += bytes_of(*place);
+  }
+  for (LayerWeights& layer : weights.layers) {
+    std::size_t of_layer = 0;
+    for (const ggml_tensor* matrix : matrices_of(layer)) of_layer += bytes_of(matrix);
+    bytes.matrices.push_back(of_layer);
+  }
+  return bytes;
+}
+
+// Returns the number of layers whose matrices stay on a device.
+std::size_t count_resident(const WeightBytes& bytes, const device::Device& device, int asked) {
+  const std::size_t n_layers = bytes.matrices.size(), free = device.bytes_free();
+  const auto fail = [&](std::size_t n, const std::string& way_out) {
+    const std::string of = n == n_layers ? "" : " with the matrices of " + std::to_string(n) + " layers";
+    throw Error(ErrorCode::kOutOfMemory, "the model's weights take " + std::to_string(bytes.with(n) >> 20) + " MiB" +
+                                             of + ", but " + device.info().id + " has " + std::to_string(free >> 20) +
+                                             " MiB free: " + way_out);
+  };
+  if (asked >= 0) {
+    const std::size_t n = std::min(static_cast<std::size_t>(asked), n_layers);
+    if (bytes.with(n) > free) fail(n, "let fewer layers stay there (-ngl), or use --device cpu");
+    return n;
+  }
+  std::size_t n = n_layers;
+  if (bytes.with(n) <= free) return n;
+  while (n > 0 && bytes.with(n) > free - free / 8) --n;
+  if (bytes.with(n) > free - free / 8) fail(n, "use a smaller or more quantised model, or --device cpu");
+  return n;
+}
+
 // Returns whether products convert the matrix for many rows.
 bool is_converted(const ggml_tensor* tensor) { return tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_BF16; }
 
@@ -53,36 +120,42 @@ ggml_tensor* place_tensor(ggml_context* context, ggml_type type, const ggml_tens
 
 void DeviceWeights::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
 
-DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
+DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, int n_resident)
     // The model's own tensors may be interleaved for another engine: these are as the file has them.
-    : device_(device), weights_(load_weights(model.file, model.spec)) {
+    : device_(device), file_(load_weights(model.file, model.spec)), weights_(file_) {
   weights_.token_embd = nullptr;  // rows are embedded on the processor
+  const WeightBytes bytes = count_bytes(weights_);
+  const std::size_t n = count_resident(bytes, device, n_resident), n_layers = weights_.layers.size();
+  n_resident_ = static_cast<int>(n);
+  const std::size_t most_streamed =
+      n == n_layers ? 0 : *std::max_element(bytes.matrices.begin() + n_resident_, bytes.matrices.end());
+  buffer_ = device.allocate(bytes.with(n) - most_streamed);
+  if (most_streamed > 0) streamed_ = device.allocate(most_streamed);
+
   const std::vector<ggml_tensor**> places = places_of(weights_);
-  std::map<ggml_tensor*, std::size_t> offsets;  // RoPE's factors are shared by all layers
-  std::size_t bytes = 0, most_converted = 0;
-  for (ggml_tensor* const* place : places) {
-    if (!offsets.emplace(*place, bytes).second) continue;
-    if (!ggml_is_contiguous(*place)) {
-      throw Error(ErrorCode::kInternal, std::string("the weight ") + (*place)->name + " is not stored in one piece");
+  context_.reset(make_context(places.size()));
+  std::map<const ggml_tensor*, ggml_tensor*> placed;
+  matrices_.resize(n_layers);
+  for (std::size_t l = n; l < n_layers; ++l) {
+    std::byte* to = streamed_.data();
+    for (const ggml_tensor* matrix : matrices_of(weights_.layers[l])) {
+      placed[matrix] = place_tensor(context_.get(), matrix->type, matrix, streamed_, to);
+      matrices_[l].push_back({.from = matrix, .to = to});
+      to += bytes_of(matrix);
     }
-    bytes += aligned(ggml_nbytes(*place) + kPadding);
   }
-  if (bytes > device.bytes_free()) {
-    throw Error(ErrorCode::kOutOfMemory, "the model's weights take " + std::to_string(bytes >> 20) + " MiB, but " +
-                                             device.info().id + " has " + std::to_string(device.bytes_free() >> 20) +
-                                             " MiB free: use a smaller or more quantised model, or --device cpu");
-  }
-  buffer_ = device.allocate(bytes);
-  context_.reset(make_context(offsets.size()));
-  std::map<ggml_tensor*, ggml_tensor*> placed;
-  for (const auto& [tensor, offset] : offsets) {
-    std::byte* data = buffer_.data() + offset;
-    device.fill_zero(data + ggml_nbytes(tensor), kPadding);
-    device.upload(data, tensor->data, ggml_nbytes(tensor));
-    placed[tensor] = place_tensor(context_.get(), tensor->type, tensor, buffer_, data);
+  std::byte* to = buffer_.data();
+  for (ggml_tensor* const* place : places) {
+    ggml_tensor*& on_device = placed[*place];
+    if (on_device != nullptr) continue;
+    put(to, *place);
+    on_device = place_tensor(context_.get(), (*place)->type, *place, buffer_, to);
+    to += bytes_of(*place);
   }
   for (ggml_tensor** place : places) *place = placed.at(*place);
   device.wait();
+
+  std::size_t most_converted = 0;
   for (const LayerWeights& layer : weights_.layers) {
     std::size_t of_layer = 0;
     for (const ggml_tensor* matrix : layer.matrices()) {
@@ -93,6 +166,22 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
   if (most_converted > 0) converted_ = device.allocate(most_converted);
 }
 
+// Queues the copy of a tensor's numbers to the device.
+void DeviceWeights::put(std::byte* to, const ggml_tensor* from) {
+  device_.fill_zero(to + ggml_nbytes(from), kPadding);
+  device_.upload(to, from->data, ggml_nbytes(from));
+}
+
+const LayerWeights& DeviceWeights::use(int layer) {
+  const auto at = static_cast<std::size_t>(layer);
+  if (is_streamed(layer) && layer != used_layer_) {
+    used_layer_ = -1;  // until all of it is queued
+    for (const Streamed& matrix : matrices_[at]) put(matrix.to, matrix.from);
+    used_layer_ = layer;
+  }
+  return weights_.layers[at];
+}
+
 bool DeviceWeights::can_convert(int layer) const {
   const std::vector<ggml_tensor*> matrices = weights_.layers[static_cast<std::size_t>(layer)].matrices();
   return std::all_of(matrices.begin(), matrices.end(),
@@ -100,9 +189,10 @@ bool DeviceWeights::can_convert(int layer) const {
 }
 
 const LayerWeights& DeviceWeights::converted(int layer) {
+  const LayerWeights& stored_layer = use(layer);  // of which routers and experts are not converted
   if (layer == held_layer_) return layer_;
   held_layer_ = -1;  // until all of it is queued
-  layer_ = weights_.layers[static_cast<std::size_t>(layer)];
+  layer_ = stored_layer;
   const std::vector<ggml_tensor**> places = layer_.places();
   converted_context_.reset(make_context(places.size()));
   const std::vector<ggml_tensor*> matrices = layer_.matrices();

@@ -1,0 +1,125 @@
+// Models of which a device's memory holds some layers' weights only, beside engines that hold all of them.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/engine_test_support.h"
+#include "expect_error.h"
+#include "model/tiny_architectures.h"
+#include "sanitizers.h"
+
+namespace winnow::test {
+namespace {
+
+std::shared_ptr<Engine> engine_with(const std::shared_ptr<const Model>& model, int device_layers,
+                                    const std::string& device = device_under_test()) {
+  EngineOptions options{.n_threads = 2, .n_batch = 48};
+  options.device = device;
+  options.device_layers = device_layers;
+  return Engine::create(model, options);
+}
+
+// Returns the logits of a prompt, of steps, of a turn after them, whose cut measures all layers again, and of steps.
+std::vector<std::vector<float>> answers_of(Engine& engine, const SessionOptions& options, std::int32_t n_prompt,
+                                           int n_vocab) {
+  Session session = engine.open(options);
+  session.prefill(random_tokens(n_prompt, n_vocab, 1));
+  std::vector<std::vector<float>> logits = {logits_of(session)};
+  for (std::vector<float>& of_step : decode_all(session, random_tokens(4, n_vocab, 2))) logits.push_back(of_step);
+  session.prefill(random_tokens(10, n_vocab, 3));
+  logits.push_back(logits_of(session));
+  for (std::vector<float>& of_step : decode_all(session, random_tokens(2, n_vocab, 4))) logits.push_back(of_step);
+  return logits;
+}
+
+TEST(DeviceWeights, StreamedLayersComputeWhatResidentOnesDo) {
+  for (const char* architecture : {"llama", "gemma2", "qwen3moe", "gpt-oss"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions tiny = tiny_options(architecture);
+    tiny.n_layer = 3;
+    const std::shared_ptr<const Model> model = tiny_model(tiny);
+    const std::shared_ptr<Engine> resident = engine_with(model, -1);
+    EXPECT_EQ(resident->n_streamed_layers(), 0);
+    const auto expected = answers_of(*resident, for_device(full_options()), 60, tiny.n_vocab);
+    for (const int n : {0, 1, 2}) {
+      const std::shared_ptr<Engine> streamed = engine_with(model, n);
+      EXPECT_EQ(streamed->n_streamed_layers(), 3 - n);
+      EXPECT_EQ(answers_of(*streamed, for_device(full_options()), 60, tiny.n_vocab), expected) << n;
+    }
+  }
+}
+
+// Values are projected by W_O, of all layers in turn while the prompt is read, and again when a turn is cut.
+TEST(DeviceWeights, MethodsReadWeightsOfStreamedLayers) {
+  TinyModelOptions tiny;
+  tiny.n_layer = 3;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  const std::shared_ptr<Engine> resident = engine_with(model, 3), streamed = engine_with(model, 1);
+  for (const char* method : {"critical-ada-snapkv", "lava:selector=critical"}) {
+    SCOPED_TRACE(method);
+    const SessionOptions options = for_device(evicting_options(method, "40"));
+    EXPECT_EQ(answers_of(*streamed, options, 120, tiny.n_vocab), answers_of(*resident, options, 120, tiny.n_vocab));
+  }
+}
+
+// Matrices of long prompts are converted to bfloat16, of which the experts' are not.
+TEST(DeviceWeights, LongPromptsConvertStreamedLayers) {
+  for (const char* architecture : {"qwen3", "qwen2moe"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions tiny = tiny_options(architecture);
+    tiny.n_layer = 2;
+    tiny.weight_type = 1;                             // f16
+    if (tiny.shared_n_ff > 0) tiny.shared_n_ff = 88;  // whole groups of 8 are converted
+    const std::shared_ptr<const Model> model = tiny_model(tiny);
+    EXPECT_EQ(answers_of(*engine_with(model, 0), for_device(full_options()), 1040, tiny.n_vocab),
+              answers_of(*engine_with(model, 2), for_device(full_options()), 1040, tiny.n_vocab));
+    if (kHasSanitizers) break;  // a minute a model
+  }
+}
+
+// Between the batches of a layer's rows others may have used another layer.
+TEST(DeviceWeights, StepsComeBetweenTheBatchesOfALongPrompt) {
+  if (kHasSanitizers) GTEST_SKIP() << "a minute with sanitizers, which see as much in the tests above";
+  TinyModelOptions tiny = tiny_options("qwen2moe");
+  tiny.n_layer = 2;
+  tiny.weight_type = 1, tiny.shared_n_ff = 88;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  std::vector<float> logits[2];
+  for (const int n : {0, 2}) {
+    EngineOptions options{.n_threads = 2, .n_batch = 600};
+    options.device = device_under_test();
+    options.device_layers = n;
+    const std::shared_ptr<Engine> engine = Engine::create(model, options);
+    Session session = engine->open(for_device(full_options())), other = engine->open(for_device(full_options()));
+    other.prefill(random_tokens(8, tiny.n_vocab, 2));
+    Session* const sessions[] = {&session};
+    Prefill prefill = engine->start_prefill(sessions, random_tokens(1100, tiny.n_vocab, 1));
+    while (prefill.step()) other.decode(1);
+    logits[n / 2] = logits_of(session);
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
+TEST(DeviceWeights, AsManyLayersStayAsFit) {
+  TinyModelOptions tiny;
+  tiny.n_layer = 8;
+  tiny.n_embd = 128, tiny.n_ff = 512;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  const std::shared_ptr<Engine> large = engine_with(model, -1, "host:64"), small = engine_with(model, -1, "host:6");
+  EXPECT_EQ(large->n_streamed_layers(), 0);
+  EXPECT_GT(small->n_streamed_layers(), 0);
+  EXPECT_LT(small->n_streamed_layers(), 8);
+  EXPECT_EQ(answers_of(*small, for_device(full_options()), 60, tiny.n_vocab),
+            answers_of(*large, for_device(full_options()), 60, tiny.n_vocab));
+  EXPECT_EQ(engine_with(model, 99, "host:64")->n_streamed_layers(), 0);  // more than there are: all
+  expect_error(ErrorCode::kOutOfMemory, "let fewer layers stay there (-ngl)",
+               [&] { engine_with(model, 99, "host:6"); });
+  expect_error(ErrorCode::kOutOfMemory, "use a smaller or more quantised model",
+               [&] { engine_with(model, -1, "host:1"); });
+  expect_error(ErrorCode::kInvalidArgument, "add --device cuda", [&] { engine_with(model, 2, "cpu"); });
+  expect_error(ErrorCode::kInvalidArgument, "0 or more", [&] { engine_with(model, -2, "host:64"); });
+}
+
+}  // namespace
+}  // namespace winnow::test
