@@ -130,17 +130,18 @@ void bind_session(nb::module_& module) {
       .def_static(
           "create",
           [](std::shared_ptr<Model> model, int n_threads, std::size_t kv_bytes_limit, int n_batch,
-             const std::string& prefill_weights, const std::string& device) {
+             const std::string& prefill_weights, const std::string& device, int device_layers) {
             const EngineOptions options{.n_threads = n_threads,
                                         .kv_bytes_limit = kv_bytes_limit,
                                         .n_batch = n_batch,
                                         .prefill_weights = parse_prefill_weights(prefill_weights),
-                                        .device = device};
+                                        .device = device,
+                                        .device_layers = device_layers};
             const nb::gil_scoped_release release;
             return Engine::create(std::move(model), options);
           },
           "model"_a, "n_threads"_a = 0, "kv_bytes_limit"_a = 0, "n_batch"_a = 0, "prefill_weights"_a = "auto",
-          "device"_a = "cpu")
+          "device"_a = "cpu", "device_layers"_a = -1)
       .def(
           "open",
           [](Engine& engine, const std::optional<std::string>& evict, const std::optional<std::string>& budget,

@@ -50,6 +50,16 @@ def test_defaults_warn_of_nothing(model_path):
         llm(PROMPT, max_tokens=1, tfs_z=0.5)
 
 
+def test_layers_on_a_gpu(model_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (-1, 0, 99):  # without a GPU, "auto" is the processor
+            llm = winnow.Llama(model_path, n_ctx=256, device="auto", n_gpu_layers=n)
+    assert pickle.loads(pickle.dumps(llm))(PROMPT, max_tokens=1, temperature=0)
+    with pytest.raises(winnow.InvalidArgument, match="0 or more"):
+        winnow.Llama(model_path, n_ctx=256, device="auto", n_gpu_layers=-2)
+
+
 def test_what_would_be_missed_is_refused(model_path):
     for name in ("lora_path", "draft_model", "chat_handler"):
         with pytest.raises(winnow.Unsupported, match=name):

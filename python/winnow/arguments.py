@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from .errors import InvalidArgument, Unsupported
 
 # Arguments that have no effect, with llama-cpp-python's defaults. Most are for devices and memory that winnow does not
-# have; attention is always computed without a matrix of scores (flash_attn).
+# have; attention is always computed without a matrix of scores (flash_attn). n_gpu_layers has one on a GPU.
 _WITHOUT_EFFECT: Dict[str, Any] = {
     "n_gpu_layers": 0,
     "split_mode": 1,
@@ -60,6 +60,14 @@ def check_unused(others: Mapping[str, Any]) -> None:
     if others.get("attention_type", -1) == 1:
         raise Unsupported("attention_type=1 (every token sees those after it) is not supported")
     _warn([name for name, value in others.items() if name in _WITHOUT_EFFECT and value != _WITHOUT_EFFECT[name]], 3)
+
+
+def take_device_layers(device: str, others: Dict[str, Any]) -> int:
+    """Takes n_gpu_layers out of the arguments if there may be a GPU, and returns the layers whose weights stay on it.
+
+    -1: as many as fit. So is 0, llama-cpp-python's default: the device says whether there is a GPU.
+    """
+    return -1 if device == "cpu" else others.pop("n_gpu_layers", 0) or -1
 
 
 def without_unused(others: Mapping[str, Any]) -> Dict[str, Any]:

@@ -38,6 +38,8 @@ class Llama(Completions):
     prefill_weights: number format in which prompts are multiplied with the weights: "auto", "as-is", "int8", "float",
         "bf16", "f32".
     device: device that computes: "cpu"; "cuda:0", an NVIDIA GPU (`make cuda`); "auto", a GPU if one can be used.
+    n_gpu_layers: on a GPU, layers whose weights stay in its memory; those of the others are copied there whenever they
+        are used. 0, -1: as many as fit.
     chat_format: None for the template in the model file, or one of llama-cpp-python's names: "chatml", "llama-3", ...
     chat_template: Jinja template in place of the model file's.
     last_n_tokens_size: last tokens to which the repetition penalties apply, if a call does not set repeat_last_n.
@@ -47,8 +49,8 @@ class Llama(Completions):
     tokenizer: an object with tokenize(text, add_bos, special) and detokenize(tokens, prev_tokens, special) in place of
         the model's own.
     logits_all: allows `scores` and `eval_logits`, the logits after all tokens. `logprobs` does not need it.
-    others: further arguments of llama-cpp-python's. Those that have no effect here (n_gpu_layers, flash_attn, use_mlock,
-        ...) are ignored with one warning.
+    others: further arguments of llama-cpp-python's. Those that have no effect here (flash_attn, use_mlock, on the
+        processor n_gpu_layers, ...) are ignored with one warning.
     verbose: shows the progress of long prompts: a bar if tqdm is installed and the standard error is a terminal, else
         lines.
 

@@ -7,7 +7,7 @@ import threading
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _core
-from .arguments import check_unused, entry_type, metadata_of
+from .arguments import check_unused, entry_type, metadata_of, take_device_layers
 from .chat_formats import template_of
 from .embedding import pooling_name
 from .errors import InvalidArgument
@@ -65,6 +65,7 @@ class LoadedModel:
         **others: Any,
     ):
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "others")} | others
+        device_layers = take_device_layers(device, others)
         check_unused(others)
         metadata = metadata_of(
             kv_overrides,
@@ -89,7 +90,7 @@ class LoadedModel:
         self._tokenizer: Any = tokenizer or LlamaTokenizer(self)
         self.metadata: Dict[str, str] = self._model.metadata
         self._engine: Any = _core.Engine.create(
-            self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, device
+            self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, device, device_layers
         )
         self._options = {
             "evict": kv_evict,
