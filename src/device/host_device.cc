@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/host_fault.h"
 #include "device/kernels/host_kernels.h"
 #include "device/protected_memory.h"
 #include "winnow/error.h"
@@ -102,7 +103,10 @@ class HostDevice final : public Device {
   void fill_zero(void* to, std::size_t bytes) override {
     queue_work([to, bytes] { std::memset(to, 0, bytes); });
   }
-  void wait() override { require_not_recording("a wait"); }
+  void wait() override {
+    require_not_recording("a wait");
+    HostFault::before_work();
+  }
 
   void queue(const KernelPlan& plan) override {
     queue_work([plan] {
@@ -173,6 +177,7 @@ class HostDevice final : public Device {
       recording_->push_back(std::move(work));
       return;
     }
+    HostFault::before_work();
     const ProtectedMemory::Opened opened(*memory_);
     work();
   }

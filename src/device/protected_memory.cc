@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "device/host_fault.h"
 #include "winnow/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -86,6 +87,7 @@ std::size_t ProtectedMemory::bytes_free() const {
 }
 
 std::byte* ProtectedMemory::allocate(std::size_t bytes) {
+  HostFault::before_allocation();
   std::byte* block = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -123,6 +125,7 @@ void ProtectedMemory::give_back(std::byte* from, std::size_t bytes) noexcept {
 }
 
 void ProtectedMemory::copy(std::span<const ByteCopy> copies) noexcept {
+  if (HostFault::is_lost()) return;
   std::size_t n = 0;
   for (const ByteCopy& copy : copies) n += copy.bytes;
   std::vector<std::byte> staged(n);  // a test that runs out of memory here is aborted
@@ -140,11 +143,13 @@ void ProtectedMemory::copy(std::span<const ByteCopy> copies) noexcept {
 }
 
 void ProtectedMemory::read(void* to, const std::byte* from, std::size_t bytes) {
+  HostFault::before_work();
   const Opened opened(*this);
   std::memcpy(to, from, bytes);
 }
 
 void ProtectedMemory::write(std::byte* to, const void* from, std::size_t bytes) {
+  HostFault::before_work();
   const Opened opened(*this);
   std::memcpy(to, from, bytes);
 }

@@ -1,0 +1,165 @@
+// A device without memory, and one that is lost, at every point of a session's calls: what fails leaves the session as
+// it was, and the next try gives the same bits as without a fault.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "device/host_fault.h"
+#include "engine/engine_test_support.h"
+#include "sanitizers.h"
+
+namespace winnow::test {
+namespace {
+
+using device::HostFault;
+
+using Change = std::function<void(Session&)>;
+
+// What a session has: its file holds entries, tokens, saved queries and logits.
+std::string file_of(const Session& session, const TemporaryDirectory& directory) {
+  if (session.n_tokens() == 0) return "";
+  session.save(directory.file("state"));
+  return read_bytes(directory.file("state"));
+}
+
+class DeviceFaultsTest : public testing::TestWithParam<std::string> {
+ protected:
+  // Returns a session of an engine of its own, since an engine keeps the memory that it has once taken.
+  Session open() const {
+    EngineOptions engine_options{.n_threads = 1, .n_batch = 48};
+    engine_options.device = "host";
+    const std::shared_ptr<Engine> engine = Engine::create(model_, engine_options);
+    return engine->open(for_device(GetParam() == "full" ? full_options() : evicting_options(GetParam(), "50%")));
+  }
+  Session read() const {
+    Session session = open();
+    session.prefill(random_tokens(80, 300, 1));
+    return session;
+  }
+
+  void expect_all_or_nothing(HostFault::Kind kind, ErrorCode code, const std::function<Session()>& before,
+                             const Change& change) const {
+    Session whole = before();
+    const std::string old_file = file_of(whole, directory_);
+    const SessionState old_state = state_of(whole);
+    change(whole);
+    const std::string expected = file_of(whole, directory_);
+    std::int64_t n_thrown = 0;
+    for (std::int64_t n = 1;; n = next(kind, n)) {
+      Session session = before();
+      const std::size_t in_use = session.impl().engine->memory().kv_bytes_in_use;
+      bool has_thrown = false;
+      {
+        const HostFault fault(kind, n);
+        try {
+          change(session);
+        } catch (const Error& error) {
+          has_thrown = true;
+          EXPECT_EQ(error.code(), code) << n << ": " << error.what();
+        }
+        if (!fault.has_happened()) break;
+      }
+      if (!has_thrown) {  // pages come from smaller blocks
+        ASSERT_EQ(kind, HostFault::Kind::kOutOfMemory) << n;
+        ASSERT_TRUE(file_of(session, directory_) == expected) << n;
+        continue;
+      }
+      ++n_thrown;
+      ASSERT_EQ(state_of(session), old_state) << n;
+      ASSERT_EQ(session.impl().engine->memory().kv_bytes_in_use, in_use) << n;
+      ASSERT_TRUE(file_of(session, directory_) == old_file) << n;
+      change(session);
+      ASSERT_TRUE(file_of(session, directory_) == expected) << "the try after " << n;
+    }
+    EXPECT_GT(n_thrown, 0);
+  }
+
+  // Returns the place of the next fault. A call has hundreds of pieces of work, of which the first are of most kinds.
+  static std::int64_t next(HostFault::Kind kind, std::int64_t n) {
+    return kind == HostFault::Kind::kLost ? n + 1 + n / (kHasSanitizers ? 2 : 8) : n + 1;
+  }
+
+  void expect_all_or_nothing(const std::function<Session()>& before, const Change& change) const {
+    expect_all_or_nothing(HostFault::Kind::kOutOfMemory, ErrorCode::kOutOfMemory, before, change);
+    expect_all_or_nothing(HostFault::Kind::kLost, ErrorCode::kInternal, before, change);
+  }
+
+  TemporaryDirectory directory_;
+  const std::shared_ptr<const Model> model_ = tiny_model({.n_layer = 2});
+};
+
+TEST_P(DeviceFaultsTest, Prefill) {
+  expect_all_or_nothing([&] { return open(); }, [](Session& session) { session.prefill(random_tokens(80, 300, 1)); });
+}
+
+TEST_P(DeviceFaultsTest, Append) {
+  expect_all_or_nothing([&] { return read(); }, [](Session& session) { session.append(random_tokens(30, 300, 2)); });
+}
+
+TEST_P(DeviceFaultsTest, Decode) {
+  const auto nearly_full = [&] {  // the step opens pages
+    Session session = read();
+    session.append(random_tokens(13, 300, 3));
+    return session;
+  };
+  expect_all_or_nothing(nearly_full, [](Session& session) { session.decode(5); });
+}
+
+TEST_P(DeviceFaultsTest, SessionsOfALostDeviceEnd) {
+  Session session = read(), other = open();
+  const HostFault fault(HostFault::Kind::kLost, 1);
+  expect_error(ErrorCode::kInternal, [&] { session.decode(5); });
+  expect_error(ErrorCode::kInternal, [&] { other.prefill(random_tokens(80, 300, 1)); });
+  session.clear();
+  session = std::move(other);  // whose engine ends, too
+  EXPECT_EQ(session.n_tokens(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeviceFaultsTest, testing::Values("full", "critical-ada-snapkv", "h2o", "kvzip"),
+                         method_test_name);
+
+class DeviceCutFaultsTest : public DeviceFaultsTest {};
+
+// A turn whose cut fails has been fed; the next one is cut as ever.
+TEST_P(DeviceCutFaultsTest, ALaterTurnIsFedOrNot) {
+  const std::vector<Token> turn = random_tokens(30, 300, 2), later = random_tokens(10, 300, 3);
+  Session fed = read();
+  const SessionState old_state = state_of(fed);
+  fed.append(turn);
+  const SessionState fed_state = state_of(fed);
+  std::size_t n_fed = 0;
+  for (const auto kind : {HostFault::Kind::kOutOfMemory, HostFault::Kind::kLost}) {
+    for (std::int64_t n = 1;; n = next(kind, n)) {
+      Session session = read();
+      bool has_thrown = false;
+      {
+        const HostFault fault(kind, n);
+        try {
+          session.prefill(turn);
+        } catch (const Error&) {
+          has_thrown = true;
+        }
+        if (!fault.has_happened()) break;
+      }
+      if (!has_thrown) continue;
+      const bool is_fed = session.n_tokens() != old_state.prompt_tokens;
+      n_fed += is_fed ? 1 : 0;
+      ASSERT_EQ(state_of(session).positions, is_fed ? fed_state.positions : old_state.positions) << n;
+      ASSERT_EQ(state_of(session).tokens, is_fed ? fed_state.tokens : old_state.tokens) << n;
+      if (!is_fed) session.append(turn);
+      session.prefill(later);
+      Session expected = read();
+      expected.append(turn);
+      expected.prefill(later);
+      ASSERT_EQ(kept_positions(session), kept_positions(expected)) << n;
+      ASSERT_EQ(logits_of(session), logits_of(expected)) << n;
+    }
+  }
+  EXPECT_GT(n_fed, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeviceCutFaultsTest, testing::Values("critical-ada-snapkv", "h2o"), method_test_name);
+
+}  // namespace
+}  // namespace winnow::test
