@@ -175,14 +175,18 @@ prepare_engine() {
   row model "$(basename "$model"), $(($(stat -L -c %s "$model") / 1000000)) MB"
 }
 
-# Prints the results of winnow bench as rows of the table: "cuda, full, pp4096|1234.5 +- 1.2 t/s, KV ...".
+# bench_rows FILE NAME: prints the results of winnow bench as rows of the table: "cuda, full, pp4096|1234.5 +- 1.2 t/s,
+# KV ...".
 bench_rows() {
-  python3 - "$1" <<'PYTHON'
+  python3 - "$@" <<'PYTHON'
 import json, sys
-for r in json.load(open(sys.argv[1])):
+file, name = sys.argv[1:]
+for r in json.load(open(file)):
     test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
     depth = f" @ d{r['n_depth']}" if r["n_depth"] else ""
     part = f" {r['kv_budget']}" if r["kv_budget"] else ""
+    if "streamed" in name:
+        part += f", {r['n_gpu_layers']} layers stay"
     print(f"{r['backends']}, {r['kv_method']}{part}, {test}{depth}|{r['avg_ts']:.1f} +- {r['stddev_ts']:.1f} t/s, "
           f"KV {r['kv_bytes_kept'] / 2**20:.0f} MiB, peak {r['kv_bytes_peak'] / 2**20:.0f}")
 PYTHON
@@ -196,11 +200,11 @@ bench() {
   local status=$?
   printf '==> %s%s\n' "$name" "$([[ $status -eq 0 ]] || echo " FAILED with status $status")"
   if [[ $status -ne 0 ]]; then failed+=("$name"); tail -n 5 "$out/$name.log" | sed 's/^/    /'; return 1; fi
-  while IFS='|' read -r what value; do row "$what" "$value"; done < <(bench_rows "$out/$name.json")
+  while IFS='|' read -r what value; do row "$what" "$value"; done < <(bench_rows "$out/$name.json" "$name")
 }
 
-# Compares the greedy answers of the processor and of the GPU for each method. Ties may make them differ; the table
-# shows from which byte on.
+# Compares the greedy answers of the processor and of the GPU for each method, and of a GPU that has no layer's weights.
+# Ties may make them differ; the table shows from which byte on.
 compare_answers() {
   local i method text=$out/text.txt args
   # The text has words that no model has seen in this order, and enough of them that a budget cuts the cache.
@@ -218,6 +222,15 @@ compare_answers() {
       row "answers, $method" "parts at $(cmp "$out/cpu-$method.txt" "$out/cuda-$method.txt" | grep -oE 'byte [0-9]+')"
     fi
   done
+  if ! run_for 60 "$winnow" run -m "$model" -f "$text" -n 24 --temp 0 --seed 1 --device cuda -ngl 0 \
+    >"$out/streamed.txt" 2>"$out/streamed.log"; then
+    failed+=('weights that are copied')
+  elif cmp -s "$out/cuda-full.txt" "$out/streamed.txt"; then
+    row 'answers, weights that are copied' 'as with all on the GPU'
+  else
+    row 'answers, weights that are copied' 'others than with all on the GPU'
+    failed+=('weights that are copied')
+  fi
 }
 
 # Times an 8B: prompts, methods at 32,768 tokens, decoding steps at depths, and llama.cpp if it is given.
@@ -230,6 +243,7 @@ check_8b() {
   bench steps 60 --device cuda -p 0 -n 64 -d 0,32768 -r 2
   bench steps-long 60 --device cuda -p 0 -n 64 -d 131072 -r 1
   bench steps-cut 60 --device cuda -p 0 -n 64 -d 32768,131072 -r 1 --kv-evict snapkv --kv-budget 10%
+  bench streamed 60 --device cuda -ngl 16 -p 32768 -n 8 -r 1
   if [[ -n $llama ]]; then
     llama_bench prompts 60 -p 4096,32768 -n 0 -r 2
     llama_bench steps 40 -p 0 -n 64 -d 0,32768 -r 2
