@@ -46,6 +46,7 @@ struct LayerPlan {
   RecurrentState::Update state = {};  // in a recurrent layer: what the rows read and write
   std::int32_t copied_to = -1;  // the row from which on the rows' hidden states before the layer are copied; -1: none
   bool begins_here = false;     // the rows are such copies: they have gone through no layer before
+  bool is_output_read = true;   // somebody reads the rows' hidden states after the layer
 };
 
 // The rows that go through the experts of a layer together.
@@ -73,7 +74,8 @@ class PassRows {
   // states become the tokens' embeddings; otherwise the caller fills hidden() before the first layer.
   virtual void embed(std::int32_t first_row, std::span<const Token> tokens) = 0;
 
-  // Runs a batch through a layer: norm, Q K V, RoPE, store, attention or recurrence, W_O, residual, feed-forward.
+  // Runs a batch through a layer: norm, Q K V, RoPE, store, attention or recurrence, W_O, residual, feed-forward. What
+  // follows attention may be left out where nobody reads the output.
   virtual void run_layer(const LayerPlan& plan) = 0;
   // Returns whether a layer with experts runs in three parts instead, so that each expert's weights are read once for a
   // whole prompt: attention and the router for every batch; the experts for all rows, some at a time (run_experts

@@ -20,23 +20,23 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
           const Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
           co_yield next;
           const LayerPlan plan = layer_plan(l, batch);
-          if (is_split) {
+          if (is_split && plan.is_output_read) {
             rows_->run_attention_and_router(plan);
           } else {
             rows_->run_layer(plan);  // norm, Q K V, RoPE, store, attention, W_O, residual, feed-forward
           }
           work_done_ += batch.rows.n_rows;
         }
-        if (is_split) {
-          const RowBatch &front = batches.front().rows, &back = batches.back().rows;
+        if (const auto read = read_batches(l, batches); is_split && !read.empty()) {
+          const RowBatch &front = read.front().rows, &back = read.back().rows;
           rows_->begin_experts(
               {.layer = l, .first_row = front.first_row, .n_rows = back.first_row + back.n_rows - front.first_row});
-          const Step experts = next_step(l, sweep, batches, false);
+          const Step experts = next_step(l, sweep, read, false);
           for (bool more = true; more;) {
             co_yield experts;
             more = rows_->run_experts();
           }
-          for (const Batch& batch : batches) {
+          for (const Batch& batch : read) {
             const Step next = next_step(l, sweep, std::span(&batch, 1), false);
             co_yield next;
             rows_->combine_experts({.layer = l, .rows = batch.rows});
@@ -78,6 +78,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
       n_together_(plan.n_together),
       n_tokens_(plan.n_tokens()),
       first_position_(plan.first_position),
+      reads_all_rows_(plan.reads_all_rows),
       schedule_(plan, spec, has_any_experts(spec) || executor.converts_weights(rows_to_convert_for(plan))),
       queries_(spec, schedule_, plan, executor.keeps_queries()),
       recorders_(std::move(recorders)),
@@ -113,8 +114,21 @@ bool ForwardPass::leaves_rows(int layer) const {
                      [&](const QueryEvidence* recorder) { return recorder->leaves_rows(layer); });
 }
 
+// After the last layer nobody reads suffixes, and mostly only the prompt's last row. A recurrence needs its rows.
+bool ForwardPass::reads_output(int layer, const Batch& batch) const {
+  if (layer + 1 < spec_.n_layer() || layer_spec(layer).kind == LayerKind::kRecurrent) return true;
+  if (batch.is_suffix) return false;
+  return reads_all_rows_ || batch.rows.first_row + batch.rows.n_rows == n_tokens_;
+}
+
+std::span<const RowSchedule::Batch> ForwardPass::read_batches(int layer, std::span<const Batch> batches) const {
+  const auto is_read = [&](const Batch& batch) { return reads_output(layer, batch); };
+  const auto first = std::find_if(batches.begin(), batches.end(), is_read);
+  return {first, std::find_if_not(first, batches.end(), is_read)};
+}
+
 LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
-  LayerPlan plan{.layer = layer, .rows = batch.rows};
+  LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = reads_output(layer, batch)};
   if (layer_spec(layer).kind == LayerKind::kRecurrent) {
     plan.state = state_of(layer, batch);
   } else {

@@ -89,6 +89,10 @@ class ForwardPass {
   bool has_experts(int layer) const { return layer_spec(layer).feed_forward.n_expert > 0; }
   // Returns whether a recorder wants the executor to keep the queries of the prompt's rows in a layer.
   bool leaves_rows(int layer) const;
+  // Returns whether somebody reads a batch's hidden states after a layer.
+  bool reads_output(int layer, const Batch& batch) const;
+  // Returns those of consecutive batches whose output is read: all of them, or in the last layer at most one.
+  std::span<const Batch> read_batches(int layer, std::span<const Batch> batches) const;
   LayerPlan layer_plan(int layer, const Batch& batch);
   RecurrentState::Update state_of(int layer, const Batch& batch);
   // Describes a step that takes these batches together.
@@ -106,6 +110,7 @@ class ForwardPass {
   const int n_together_;
   const std::int32_t n_tokens_;  // of the prompt
   const std::int32_t first_position_;
+  const bool reads_all_rows_;
   const RowSchedule schedule_;
   SuffixQueries queries_;
   const std::vector<QueryEvidence*> recorders_;

@@ -39,6 +39,7 @@ struct ForwardPlan {
   // Another rank waits for the rows: they go through layers that are taken together a few batches at a time.
   bool is_awaited = false;
   std::int32_t n_converted = 0;  // PassPlan::n_converted; 0: the number of rows
+  bool reads_all_rows = true;    // the prompt's rows are read after the last layer; else only the last one
 
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   // Returns the number of rows: the prompt's, the suffixes', and those of the late repeat.

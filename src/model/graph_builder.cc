@@ -287,6 +287,10 @@ ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weig
   return finish_layer(spec, weights, x);
 }
 
+ggml_tensor* GraphBuilder::attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  return self_attention(spec, weights, input_norm(spec.norm, weights.attn_norm, x)).rows;
+}
+
 RoutedRows GraphBuilder::attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   x = attention_block(spec, weights, x, norm(spec.norm, weights.attn_norm, x));
   return route(spec, weights, x, norm(spec.norm, weights.experts_norm, x));

@@ -57,8 +57,12 @@ class GraphBuilder {
   // they never move in memory.
   ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
-  // The next three functions do the same for a layer with experts, in three parts, so that many batches of rows go
-  // through its attention before all of them go through the experts.
+  // Returns a layer's attention before the output projection, for rows whose hidden states after the layer nobody
+  // reads: it stores their keys and values and records their queries.
+  ggml_tensor* attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+
+  // The next three functions do the same as layer() for a layer with experts, in three parts, so that many batches of
+  // rows go through its attention before all of them go through the experts.
   //
   // Computes attention and router, and returns the routing. x becomes the hidden states after attention, which the
   // experts read.

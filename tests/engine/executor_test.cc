@@ -16,6 +16,7 @@ namespace {
 struct Counts {
   std::map<int, std::int64_t> rows_of_layer;  // rows that went through the layer
   std::map<int, std::int64_t> copied, begun;  // rows whose hidden states are copied to others, and these others
+  std::map<int, std::int64_t> read;           // rows whose hidden states after the layer are read
   std::int64_t batches = 0, embedded = 0, stored = 0, steps = 0, outputs = 0;
   std::int32_t most_rows = 0;
 };
@@ -46,6 +47,7 @@ class CountingRows final : public PassRows {
       EXPECT_LE(plan.copied_to + plan.rows.n_rows, plan_.n_rows);
       counts_.copied[plan.layer] += plan.rows.n_rows;
     }
+    if (plan.is_output_read) counts_.read[plan.layer] += plan.rows.n_rows;
     if (plan.begins_here) counts_.begun[plan.layer] += plan.rows.n_rows;
     counts_.most_rows = std::max(counts_.most_rows, plan.rows.n_rows);
     EntrySink& entries = *plan_.entries;
@@ -142,6 +144,8 @@ TEST_P(ExecutorTest, CarriesOutAPromptItsCutAndDecoding) {
   EXPECT_GE(n_rows, kPrompt);
   EXPECT_EQ(std::ssize(counts.rows_of_layer), kLayers);
   for (const auto& [layer, rows] : counts.rows_of_layer) EXPECT_EQ(rows, n_rows) << layer;
+  for (int l = 0; l + 1 < kLayers; ++l) EXPECT_EQ(counts.read[l], n_rows) << l;
+  EXPECT_EQ(counts.read[kLayers - 1], kPrompt % kBatch);  // the prompt's last batch
   EXPECT_EQ(counts.stored, n_rows * kLayers * kHeads);
   EXPECT_EQ(counts.most_rows, kBatch);
   EXPECT_EQ(counts.outputs, 1);

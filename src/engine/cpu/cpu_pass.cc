@@ -86,8 +86,10 @@ void CpuPass::run(const LayerPlan& plan, const Build& build) {
 
 void CpuPass::run_layer(const LayerPlan& plan) {
   begin_attention(plan);
-  run(plan, [](Graph& graph, GraphBuilder& builder, const LayerSpec& spec, const LayerWeights& weights,
-               ggml_tensor* x) { graph.expand(builder.layer(spec, weights, x)); });
+  run(plan,
+      [&](Graph& graph, GraphBuilder& builder, const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+        graph.expand(plan.is_output_read ? builder.layer(spec, weights, x) : builder.attention(spec, weights, x));
+      });
 }
 
 void CpuPass::run_attention_and_router(const LayerPlan& plan) {

@@ -32,6 +32,7 @@ void RowsAttention::begin(const LayerPlan& plan) {
   recorders_ = plan.recorders;
   recorded_end_ = plan.recorded_end;
   copies_ = plan.copies;
+  is_output_read_ = plan.is_output_read;
   n_rows_ = plan.rows.n_rows;
   first_position_ = plan.rows.first_position;
   sink_.begin_rows(spec_->kv_layer, first_position_, n_rows_);
@@ -143,6 +144,7 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
         copies_.log_sum_exp != nullptr || std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
           return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
         });
+    if (!is_output_read_ && !wants_sums) continue;
     if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * n_group));
     kernels::causal_attention(kernel_shape_.of_head(kv_head), head.entries, rows,
                               {.out = out + first_row * out_row + std::int64_t{kv_head} * n_group * spec_->value_dim,

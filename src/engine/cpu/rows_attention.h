@@ -50,6 +50,7 @@ class RowsAttention : public SequenceHook {
   std::span<QueryEvidence* const> recorders_;
   std::int32_t recorded_end_ = 0;
   QueryCopies copies_;
+  bool is_output_read_ = true;
   int layer_ = 0;
   std::int32_t n_rows_ = 0;
   std::int32_t first_position_ = 0;

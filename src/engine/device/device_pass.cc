@@ -73,7 +73,8 @@ void DevicePass::run_layer(const LayerPlan& plan) {
   PassOps as_converted(device_, graph);
   LayerOps& ops = converts ? static_cast<LayerOps&>(as_converted) : as_stored;
   GraphBuilder builder(graph.context(), ops, *this, graph.external(GGML_TYPE_I32, n_rows, 1, positions_.data()));
-  graph.expand(builder.layer(model.layers[at], weights, x));
+  graph.expand(plan.is_output_read ? builder.layer(model.layers[at], weights, x)
+                                   : builder.attention(model.layers[at], weights, x));
   graph.allocate();
   graph.run();
 }
@@ -123,13 +124,15 @@ void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* 
                                     .n_rows = n_rows});
   }
   if (wants_sums()) grow(device_, sums_, static_cast<std::size_t>(n_rows * spec().n_head) * sizeof(float));
-  device_.queue(device::CausalAttention{.layer = layer,
-                                        .q = static_cast<const float*>(q->data),
-                                        .out = static_cast<float*>(out->data),
-                                        .log_sum_exp = wants_sums() ? sums_.as<float>() : nullptr,
-                                        .heads = heads,
-                                        .n_rows = n_rows,
-                                        .n_most = n_most_});
+  if (batch_.is_output_read || wants_sums()) {
+    device_.queue(device::CausalAttention{.layer = layer,
+                                          .q = static_cast<const float*>(q->data),
+                                          .out = static_cast<float*>(out->data),
+                                          .log_sum_exp = wants_sums() ? sums_.as<float>() : nullptr,
+                                          .heads = heads,
+                                          .n_rows = n_rows,
+                                          .n_most = n_most_});
+  }
   if (batch_.keeps_queries) keep_queries(static_cast<const float*>(q->data));
   record_queries(static_cast<const float*>(q->data));
   if (wants_sums()) record_sums();

@@ -157,6 +157,7 @@ void LayerPrefill::begin_pass() {
   plan.suffixes = suffixes;
   plan.repeat = repeat;
   plan.n_together = n_together_;
+  if (!held_out_.tokens.empty()) plan.reads_all_rows = true;
   begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
   const bool keeps_queries = engine_impl().executor->keeps_queries() && n_together_ == 1;

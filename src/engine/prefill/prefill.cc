@@ -67,7 +67,8 @@ ForwardPlan Prefill::Impl::forward_plan(std::span<const Token> rows, std::int32_
           .tokens = rows,
           .first_position = first_position,
           .n_batch = engine_impl().options.n_batch,
-          .is_awaited = engine_impl().pipeline.n_ranks() > 1};
+          .is_awaited = engine_impl().pipeline.n_ranks() > 1,
+          .reads_all_rows = callbacks.on_logits || callbacks.on_hidden};
 }
 
 void Prefill::Impl::begin_forward(const ForwardPlan& plan, EntrySink& sink, RecurrentState& state,

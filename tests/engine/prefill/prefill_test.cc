@@ -9,6 +9,7 @@
 #include "engine/engine_test_support.h"
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
+#include "model/tiny_architectures.h"
 #include "winnow/instruction_set.h"
 #include "winnow/observe.h"
 
@@ -49,6 +50,33 @@ TEST(SharedPrefill, EverySessionIsAsIfAlone) {
     sessions[i].prefill(later);
     EXPECT_EQ(kept_positions(sessions[i]), kept_positions(alone)) << name;
     EXPECT_EQ(logits_of(sessions[i]), logits_of(alone)) << name;
+  }
+}
+
+// The last layer computes the output of the rows that somebody reads.
+TEST(Prefill, IsTheSameWhetherAllRowsAreReadOrTheLast) {
+  for (const char* architecture : {"llama", "gemma2", "qwen3moe", "gpt-oss", "deepseek2", "gemma4", "granitehybrid"}) {
+    TinyModelOptions tiny = tiny_options(architecture);
+    const auto engine = Engine::create(tiny_model(tiny), {.n_threads = 2, .n_batch = 32});
+    const std::vector<Token> prompt = random_tokens(150, tiny.n_vocab, 1), more = random_tokens(70, tiny.n_vocab, 2);
+    const bool is_recurrent = std::string_view(architecture) == "granitehybrid";
+    for (const char* method : {"full", "h2o:window=8", "kvzip:window=8"}) {
+      SCOPED_TRACE(std::string(architecture) + " " + method);
+      if (is_recurrent && std::string_view(method) != "full") continue;
+      const SessionOptions options = options_of(method, "60%");
+      Session whole = engine->open(options), last = engine->open(options);
+      std::int32_t n_rows = 0;
+      PrefillOptions callbacks;
+      callbacks.on_logits = [&](std::int32_t, std::span<const float>) { ++n_rows; };
+      whole.prefill(prompt, callbacks);
+      last.prefill(prompt);
+      EXPECT_EQ(n_rows, 150);
+      ASSERT_EQ(logits_of(last), logits_of(whole));
+      ASSERT_EQ(kept_positions(last), kept_positions(whole));
+      whole.append(more, callbacks);
+      last.append(more);
+      ASSERT_EQ(logits_of(last), logits_of(whole));
+    }
   }
 }
 
