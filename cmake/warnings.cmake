@@ -42,8 +42,9 @@ function(winnow_target name)
   endif()
 endfunction()
 
-# winnow_layer(name [STATIC] [NO_RAW_BYTES] SOURCES... DEPENDS...): adds a folder of src/ as an object library, or as a static one,
-# which targets that link a layer above it get without naming it. A layer sees only the layers that it names in DEPENDS.
+# winnow_layer(name [STATIC] [NO_RAW_BYTES] SOURCES... DEPENDS...): adds a folder of src/ as an object library, or as a
+# static one, which targets that link a layer above it get without naming it. A layer sees only the layers that it names
+# in DEPENDS. NO_RAW_BYTES is winnow_target's.
 function(winnow_layer name)
   cmake_parse_arguments(ARG "STATIC;NO_RAW_BYTES" "" "SOURCES;DEPENDS" ${ARGN})
   set(kind OBJECT)
@@ -54,11 +55,11 @@ function(winnow_layer name)
   target_include_directories(winnow_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})
-  set(kind "")
+  set(no_raw_bytes "")
   if(ARG_NO_RAW_BYTES)
-    set(kind NO_RAW_BYTES)
+    set(no_raw_bytes NO_RAW_BYTES)
   endif()
-  winnow_target(winnow_${name} ${kind})
+  winnow_target(winnow_${name} ${no_raw_bytes})
 endfunction()
 
 # winnow_regex_sources(FILES...): turns off a warning for sources that include <regex>, in which gcc 12 finds

@@ -150,9 +150,11 @@ system_python() {
   if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3; fi
 }
 
+has_venv() { $kVenv/bin/python -m pip --version >/dev/null 2>&1; }
+
 # Makes the Python environment if there is none, or if its interpreter is gone (in a cached one).
 ensure_venv() {
-  $kVenv/bin/python -m pip --version >/dev/null 2>&1 && return
+  has_venv && return
   rm -rf $kVenv
   step venv "Creating a Python environment in $kVenv" "$(system_python)" -m venv $kVenv
 }
@@ -337,14 +339,12 @@ parts_in() { find "$1" -name '[0-9]*[0-9]' | wc -l; }
 
 # Models are fetched beside other set-ups, which must not create the environment at the same time.
 ensure_venv_for_models() {
-  if [[ $lock != "$kSetupLock" ]] && ! $kVenv/bin/python -m pip --version >/dev/null 2>&1; then
-    exec 8>$kSetupLock
-    flock 8
-    ensure_venv
-    exec 8>&-
-  else
-    ensure_venv
-  fi
+  has_venv && return
+  if [[ $lock == "$kSetupLock" ]]; then ensure_venv; return; fi
+  exec 8>$kSetupLock
+  flock 8
+  ensure_venv
+  exec 8>&-
 }
 
 # Fetches the model of a row of scripts/models.txt. A part that is there is complete, so an interrupted fetch continues

@@ -17,13 +17,6 @@ using device::HostFault;
 
 using Change = std::function<void(Session&)>;
 
-// What a session has: its file holds entries, tokens, saved queries and logits.
-std::string file_of(const Session& session, const TemporaryDirectory& directory) {
-  if (session.n_tokens() == 0) return "";
-  session.save(directory.file("state"));
-  return read_bytes(directory.file("state"));
-}
-
 class DeviceFaultsTest : public testing::TestWithParam<std::string> {
  protected:
   // Returns a session of an engine of its own, since an engine keeps the memory that it has once taken.

@@ -120,6 +120,13 @@ inline SessionState state_of(const Session& session) {
           .bytes_in_pages = statistics.bytes_in_pages};
 }
 
+// Returns the visible state of a session: its file, which holds entries, tokens, saved queries and logits.
+inline std::string file_of(const Session& session, const TemporaryDirectory& directory) {
+  if (session.n_tokens() == 0) return "";
+  session.save(directory.file("state"));
+  return read_bytes(directory.file("state"));
+}
+
 inline void expect_error(ErrorCode code, const std::function<void()>& body) {
   try {
     body();

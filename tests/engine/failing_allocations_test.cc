@@ -20,13 +20,6 @@ std::vector<Token> some_tokens(int n, unsigned seed) {
   return tokens;
 }
 
-// Returns the visible state of a session: its file, which holds entries, tokens, saved queries and logits.
-std::string state_of(const Session& session, const TemporaryDirectory& directory) {
-  if (session.n_tokens() == 0) return "";
-  session.save(directory.file("state"));
-  return read_bytes(directory.file("state"));
-}
-
 // The part of a session that is compared for caches with codes: the kept entries and the last token's logits. A page of
 // codes that was opened for more entries stays open, with the same numbers in other bytes.
 struct Kept {
@@ -63,10 +56,10 @@ class FailingAllocationsTest : public testing::TestWithParam<std::string> {
   void expect_all_or_nothing(const std::function<Session()>& before, const Change& change) const {
     Session whole = before();
     const bool is_coded = whole.impl().shape.has_codes();
-    const std::string old_state = state_of(whole, directory_);
+    const std::string old_state = file_of(whole, directory_);
     const Kept old_kept = kept_by(whole);
     change(whole);
-    const std::string expected = state_of(whole, directory_);
+    const std::string expected = file_of(whole, directory_);
     std::int64_t n_thrown = 0;
     for (std::int64_t n = 1;; ++n) {
       Session session = before();
@@ -91,10 +84,10 @@ class FailingAllocationsTest : public testing::TestWithParam<std::string> {
       ASSERT_EQ(kept.positions, old_kept.positions) << "allocation " << n;
       ASSERT_EQ(kept.logits, old_kept.logits) << "allocation " << n;
       if (!is_coded) {
-        ASSERT_TRUE(state_of(session, directory_) == old_state) << "allocation " << n;
+        ASSERT_TRUE(file_of(session, directory_) == old_state) << "allocation " << n;
       }
       change(session);
-      ASSERT_TRUE(state_of(session, directory_) == expected) << "the try after allocation " << n;
+      ASSERT_TRUE(file_of(session, directory_) == expected) << "the try after allocation " << n;
     }
     EXPECT_GT(n_thrown, 0);
   }
@@ -125,9 +118,9 @@ TEST_P(FailingAllocationsTest, Decode) {
 
 TEST_P(FailingAllocationsTest, ForkAndDecode) {
   const Session original = read();
-  const std::string state = state_of(original, directory_);
+  const std::string state = file_of(original, directory_);
   expect_all_or_nothing([&] { return original.fork(); }, [](Session& session) { session.decode(5); });
-  EXPECT_TRUE(state_of(original, directory_) == state);
+  EXPECT_TRUE(file_of(original, directory_) == state);
   for (std::int64_t n = 1;; ++n) {
     const FailingAllocation one(n);
     try {
@@ -136,7 +129,7 @@ TEST_P(FailingAllocationsTest, ForkAndDecode) {
     }
     if (!one.has_happened()) break;
   }
-  EXPECT_TRUE(state_of(original, directory_) == state);
+  EXPECT_TRUE(file_of(original, directory_) == state);
 }
 
 TEST_P(FailingAllocationsTest, SaveAndLoad) {
@@ -173,7 +166,7 @@ TEST_P(FailingAllocationsTest, SaveAndLoad) {
     ASSERT_EQ(engine_->memory().kv_bytes_in_use, in_use) << "allocation " << n;
     if (!has_happened) break;
   }
-  EXPECT_TRUE(state_of(engine_->load_session(path), directory_) == state_of(session, directory_));
+  EXPECT_TRUE(file_of(engine_->load_session(path), directory_) == file_of(session, directory_));
 }
 
 TEST_P(FailingAllocationsTest, NothingIsKeptOfWhatFailed) {

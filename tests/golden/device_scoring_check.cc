@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "cache/cache_shape.h"
 #include "device/host_device.h"
 #include "engine/device/device_statistics.h"
 #include "golden/checks.h"
@@ -20,7 +19,7 @@
 namespace winnow::golden {
 namespace {
 
-// What the rounding of the case's numbers may cost. Most is lost where logits are clamped: .7 % of one score.
+// The rounding of the case's numbers may cost this. Most is lost where logits are clamped: .7 % of one score.
 constexpr Tolerance kRounded = {2e-2, 0, 2e-3};
 
 struct ContextDeleter {
@@ -58,7 +57,7 @@ class DeviceCase {
     const std::size_t page_bytes = row_bytes(EntryType::kF16, prompt_.head_dim) * kPageEntries;
     const std::size_t head_bytes = row_bytes(EntryType::kF16, prompt_.head_dim) * prompt_.n_tokens;
     std::vector<kernels::EntryRun> runs;
-    LayerEntries entries = {.layer = l, .shape = &shape_, .pass = nullptr, .heads = {}, .rows = {}};
+    LayerEntries entries = {.layer = l, .shape = nullptr, .pass = nullptr, .heads = {}, .rows = {}};
     for (const kernels::HeadEntries& head : on_processor.heads) {
       std::byte* const keys = layer.keys.data() + runs.size() * head_bytes;
       std::byte* const values = layer.values.data() + runs.size() * head_bytes;
@@ -120,7 +119,6 @@ class DeviceCase {
   device::Device& device_;
   StatisticsMemory memory_;
   std::vector<Layer> layers_;
-  const CacheShape shape_ = {};
 };
 
 }  // namespace

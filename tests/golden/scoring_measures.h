@@ -1,4 +1,4 @@
-// What is measured of a scoring case, wherever its entries lie: scores, and the statistics of layers.
+// The measures of a scoring case, wherever its entries lie: scores, and the statistics of layers.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ std::vector<double> measure_scores(int n_layer, const ShowLayer& show, const Evi
 // Returns the statistics of all layers, by their names in the files: those of CAKE, LAVa and CriticalKV.
 std::map<std::string, std::vector<double>> measure_statistics(int n_layer, const ShowLayer& show);
 
-// Compares scores with the file's tensor score/<name>. Does nothing if the file has none.
+// Compares scores with the file's tensor score/<name>.
 void compare_scores(const GoldenFile& file, const std::string& name, const EvictionOptions& options,
                     std::vector<double> actual, const Tolerance& tolerance, Tally& tally);
 

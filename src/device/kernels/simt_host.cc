@@ -52,7 +52,8 @@ constexpr int kCaller = -1;  // the fiber that runs the grid, beside those of it
   std::abort();
 }
 
-enum class State { kCanRun, kAtBarrier, kAtCollective, kDone };
+// The reason why a thread stopped last. Block::can_run says whether it waits.
+enum class State { kNew, kAtBarrier, kAtCollective, kDone };
 
 struct PendingCopy {
   void* to;
@@ -83,7 +84,7 @@ struct Suspended {
 
 struct Thread {
   Suspended self;
-  State state = State::kCanRun;
+  State state = State::kNew;
   std::vector<PendingCopy> copies;
   int n_committed = 0;  // groups of copies
 };
@@ -168,10 +169,7 @@ void wait(State state) {
 }
 
 // Lets all threads of a warp run.
-void release(int warp) {
-  block->can_run[static_cast<std::size_t>(warp)] = ~std::uint32_t{0};
-  for (int l = 0; l < kLanes; ++l) thread_at(warp * kLanes + l).state = State::kCanRun;
-}
+void release(int warp) { block->can_run[static_cast<std::size_t>(warp)] = ~std::uint32_t{0}; }
 
 int nth_bit(std::uint32_t bits, int n) {
   for (; n > 0; --n) bits &= bits - 1;
@@ -218,7 +216,7 @@ void run_block() {
   for (int i = 0; i < block->n_threads; ++i) {
     Thread& t = thread_at(i);
     t.self = {.fiber = new_fiber(i), .fake_stack = nullptr, .stack = stack_of(i), .stack_bytes = kStackBytes};
-    t.state = State::kCanRun;
+    t.state = State::kNew;
     t.copies.clear();
     t.n_committed = 0;
   }

@@ -45,11 +45,7 @@ struct DeviceStatistics::Inputs {
 };
 
 DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
-    : layer_(std::move(layer)),
-      device_(layer_.device),
-      memory_(layer_.memory),
-      attention_(layer_.attention),
-      entries_(std::move(entries)) {
+    : layer_(std::move(layer)), entries_(std::move(entries)) {
   for (const HeadRows& head : entries_.rows) {
     n_most_ = std::max(n_most_, head.n_entries);
     n_pages_ += head.pages.size();
@@ -58,20 +54,20 @@ DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
 
 // Everything goes up in one piece.
 DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns) {
-  const std::size_t n_floats = at(n_rows) * at(attention_.n_head) * at(attention_.key_dim);
+  const std::size_t n_floats = at(n_rows) * at(layer_.attention.n_head) * at(layer_.attention.key_dim);
   Layout layout;
   const std::size_t q_at = layout.take<float>(n_floats), pages_at = layout.take<PageRows>(n_pages_),
                     heads_at = layout.take<device::HeadTable>(entries_.rows.size()),
                     columns_at = layout.take<std::int32_t>(n_columns.size());
-  grow(device_, memory_.inputs, layout.bytes());
-  memory_.uploaded.resize(layout.bytes());
-  std::byte* const to = memory_.uploaded.data();
+  grow(layer_.device, layer_.memory.inputs, layout.bytes());
+  layer_.memory.uploaded.resize(layout.bytes());
+  std::byte* const to = layer_.memory.uploaded.data();
   if (n_floats > 0) std::memcpy(to + q_at, q, n_floats * sizeof(float));
   std::size_t page = 0;
   for (std::size_t h = 0; h < entries_.rows.size(); ++h) {
     const HeadRows& rows = entries_.rows[h];
     const device::HeadTable table = {
-        .pages = reinterpret_cast<const PageRows*>(memory_.inputs.data() + pages_at) + page,
+        .pages = reinterpret_cast<const PageRows*>(layer_.memory.inputs.data() + pages_at) + page,
         .first_slot = rows.first_slot,
         .n_entries = rows.n_entries};
     std::memcpy(to + heads_at + h * sizeof(table), &table, sizeof(table));
@@ -79,8 +75,8 @@ DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, st
     page += rows.pages.size();
   }
   if (!n_columns.empty()) std::memcpy(to + columns_at, n_columns.data(), n_columns.size_bytes());
-  device_.upload(memory_.inputs.data(), to, layout.bytes());
-  const std::byte* const from = memory_.inputs.data();
+  layer_.device.upload(layer_.memory.inputs.data(), to, layout.bytes());
+  const std::byte* const from = layer_.memory.inputs.data();
   return {.q = reinterpret_cast<const float*>(from + q_at),
           .heads = reinterpret_cast<const device::HeadTable*>(from + heads_at),
           .n_columns = reinterpret_cast<const std::int32_t*>(from + columns_at)};
@@ -91,7 +87,7 @@ WindowStatistics DeviceStatistics::measure(const StatisticsRows& rows, unsigned 
                                            std::vector<std::vector<float>>* squares,
                                            std::span<const std::int32_t> n_columns) {
   const Inputs inputs = upload(rows.q, rows.n_rows, n_columns);
-  const std::size_t n_head = at(attention_.n_head);
+  const std::size_t n_head = at(layer_.attention.n_head);
   const std::size_t stride = at(std::max(*std::max_element(n_columns.begin(), n_columns.end()), 1));
 
   WindowStatistics result;
@@ -114,17 +110,17 @@ WindowStatistics DeviceStatistics::measure(const StatisticsRows& rows, unsigned 
   want(squares != nullptr, squares, &device::WindowStatistics::squares);
   const bool has_entropy = (columns & kWindowEntropy) != 0;
   const std::size_t entropy_at = outputs.take<double>(has_entropy ? n_head : 0);
-  grow(device_, memory_.outputs, outputs.bytes());
+  grow(layer_.device, layer_.memory.outputs, outputs.bytes());
 
   const std::size_t n_slices = n_head * device::kMaxStatisticsSlices;
   Layout workspace;
   const std::size_t max_at = workspace.take<float>(n_slices * at(rows.n_rows)),
                     sum_at = workspace.take<float>(n_slices * at(rows.n_rows)),
                     slices_at = workspace.take<double>(n_slices);
-  grow(device_, memory_.workspace, workspace.bytes());
+  grow(layer_.device, layer_.memory.workspace, workspace.bytes());
 
   device::WindowStatistics plan = {
-      .layer = attention_,
+      .layer = layer_.attention,
       .q = inputs.q,
       .n_rows = rows.n_rows,
       .sees_all = rows.sees_all,
@@ -137,20 +133,21 @@ WindowStatistics DeviceStatistics::measure(const StatisticsRows& rows, unsigned 
       .max = nullptr,
       .last = nullptr,
       .squares = nullptr,
-      .entropy = has_entropy ? reinterpret_cast<double*>(memory_.outputs.data() + entropy_at) : nullptr,
-      .row_max = reinterpret_cast<float*>(memory_.workspace.data() + max_at),
-      .row_sum = reinterpret_cast<float*>(memory_.workspace.data() + sum_at),
-      .slice_entropy = reinterpret_cast<double*>(memory_.workspace.data() + slices_at)};
+      .entropy = has_entropy ? reinterpret_cast<double*>(layer_.memory.outputs.data() + entropy_at) : nullptr,
+      .row_max = reinterpret_cast<float*>(layer_.memory.workspace.data() + max_at),
+      .row_sum = reinterpret_cast<float*>(layer_.memory.workspace.data() + sum_at),
+      .slice_entropy = reinterpret_cast<double*>(layer_.memory.workspace.data() + slices_at)};
   for (const Column& column : wanted) {
-    plan.*column.of_plan = reinterpret_cast<float*>(memory_.outputs.data() + column.from);
+    plan.*column.of_plan = reinterpret_cast<float*>(layer_.memory.outputs.data() + column.from);
   }
-  device_.queue(plan);
+  layer_.device.queue(plan);
 
-  memory_.downloaded.resize(std::max(memory_.downloaded.size(), outputs.bytes()));
-  if (outputs.bytes() > 0) device_.download(memory_.downloaded.data(), memory_.outputs.data(), outputs.bytes());
+  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), outputs.bytes()));
+  if (outputs.bytes() > 0)
+    layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(), outputs.bytes());
   for (const Column& column : wanted) take_columns(column.from, stride, n_columns, *column.to);
   if (has_entropy) {
-    const auto* from = reinterpret_cast<const double*>(memory_.downloaded.data() + entropy_at);
+    const auto* from = reinterpret_cast<const double*>(layer_.memory.downloaded.data() + entropy_at);
     for (int h = 0; h < n_kv_head(); ++h, from += n_group()) result.entropy.emplace_back(from, from + n_group());
   }
   return result;
@@ -184,44 +181,48 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::C
                                                                       const StatisticsRows& rows,
                                                                       const float* log_sum_exp,
                                                                       std::span<const std::int32_t> n_columns) {
-  if (fold == kernels::ColumnFold::kSquares || attention_.sliding_window > 0) return std::nullopt;
-  if (rows.q == nullptr) check_sums(std::span(log_sum_exp, at(rows.n_rows) * at(attention_.n_head)));
+  if (fold == kernels::ColumnFold::kSquares || layer_.attention.sliding_window > 0) return std::nullopt;
+  if (rows.q == nullptr) check_sums(std::span(log_sum_exp, at(rows.n_rows) * at(layer_.attention.n_head)));
   const Inputs inputs = upload(nullptr, 0, n_columns);
-  const std::size_t n_head = at(attention_.n_head), row = n_head * at(attention_.key_dim);
+  const std::size_t n_head = at(layer_.attention.n_head), row = n_head * at(layer_.attention.key_dim);
   const std::size_t stride = at(std::max(*std::max_element(n_columns.begin(), n_columns.end()), 1));
   const int n_most_rows = std::min(rows.n_rows, kFoldedRows);
-  grow(device_, memory_.outputs, n_head * stride * sizeof(float));
-  grow(device_, memory_.workspace, device::fold_workspace_bytes(n_most_rows, attention_.n_head, attention_.key_dim));
+  grow(layer_.device, layer_.memory.outputs, n_head * stride * sizeof(float));
+  grow(layer_.device, layer_.memory.workspace,
+       device::fold_workspace_bytes(n_most_rows, layer_.attention.n_head, layer_.attention.key_dim));
   Layout layout;
   const std::size_t q_at = layout.take<float>(rows.q == nullptr ? 0 : at(n_most_rows) * row),
                     sums_at = layout.take<float>(at(n_most_rows) * n_head);
-  grow(device_, memory_.rows, layout.bytes());
+  grow(layer_.device, layer_.memory.rows, layout.bytes());
   for (int first = 0; first < rows.n_rows; first += kFoldedRows) {
     const int n = std::min(kFoldedRows, rows.n_rows - first);
-    const auto* q = reinterpret_cast<const float*>(memory_.rows.data() + q_at);
+    const auto* q = reinterpret_cast<const float*>(layer_.memory.rows.data() + q_at);
     if (rows.q == nullptr) {
       q = kept(rows.first_row + first);
     } else {
-      device_.upload(memory_.rows.data() + q_at, rows.q + at(first) * row, at(n) * row * sizeof(float));
+      layer_.device.upload(layer_.memory.rows.data() + q_at, rows.q + at(first) * row, at(n) * row * sizeof(float));
     }
-    device_.upload(memory_.rows.data() + sums_at, log_sum_exp + at(first) * n_head, at(n) * n_head * sizeof(float));
-    device_.queue(device::ColumnFolds{.layer = attention_,
-                                      .q = q,
-                                      .log_sum_exp = reinterpret_cast<const float*>(memory_.rows.data() + sums_at),
-                                      .n_rows = n,
-                                      .n_later = rows.n_rows - first - n,
-                                      .sees_all = rows.sees_all,
-                                      .is_max = fold == kernels::ColumnFold::kMax,
-                                      .adds = first > 0,
-                                      .heads = inputs.heads,
-                                      .n_most = n_most_,
-                                      .stride = static_cast<std::int32_t>(stride),
-                                      .n_columns = inputs.n_columns,
-                                      .columns = memory_.outputs.as<float>(),
-                                      .workspace = memory_.workspace.data()});
+    layer_.device.upload(layer_.memory.rows.data() + sums_at, log_sum_exp + at(first) * n_head,
+                         at(n) * n_head * sizeof(float));
+    layer_.device.queue(
+        device::ColumnFolds{.layer = layer_.attention,
+                            .q = q,
+                            .log_sum_exp = reinterpret_cast<const float*>(layer_.memory.rows.data() + sums_at),
+                            .n_rows = n,
+                            .n_later = rows.n_rows - first - n,
+                            .sees_all = rows.sees_all,
+                            .is_max = fold == kernels::ColumnFold::kMax,
+                            .adds = first > 0,
+                            .heads = inputs.heads,
+                            .n_most = n_most_,
+                            .stride = static_cast<std::int32_t>(stride),
+                            .n_columns = inputs.n_columns,
+                            .columns = layer_.memory.outputs.as<float>(),
+                            .workspace = layer_.memory.workspace.data()});
   }
-  memory_.downloaded.resize(std::max(memory_.downloaded.size(), n_head * stride * sizeof(float)));
-  device_.download(memory_.downloaded.data(), memory_.outputs.data(), n_head * stride * sizeof(float));
+  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), n_head * stride * sizeof(float)));
+  layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(),
+                         n_head * stride * sizeof(float));
   std::vector<std::vector<float>> columns;
   take_columns(0, stride, n_columns, columns);
   return columns;
@@ -229,7 +230,7 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::C
 
 void DeviceStatistics::take_columns(std::size_t from, std::size_t stride, std::span<const std::int32_t> n_columns,
                                     std::vector<std::vector<float>>& to) const {
-  const auto* columns = reinterpret_cast<const float*>(memory_.downloaded.data() + from);
+  const auto* columns = reinterpret_cast<const float*>(layer_.memory.downloaded.data() + from);
   to.resize(at(n_kv_head()));
   layer_.parallel_for(n_kv_head(), [&](int h) {
     const std::size_t n = at(n_columns[at(h)]);
@@ -246,20 +247,20 @@ std::vector<std::vector<double>> DeviceStatistics::expected_scores(std::span<con
   const Inputs inputs = upload(nullptr, 0, {});
   std::vector<float> moments(mean.begin(), mean.end());
   moments.insert(moments.end(), covariance.begin(), covariance.end());
-  grow(device_, memory_.rows, moments.size() * sizeof(float));
-  device_.upload(memory_.rows.data(), moments.data(), moments.size() * sizeof(float));
-  const std::size_t stride = at(n_most_), n = at(attention_.n_head) * stride;
-  grow(device_, memory_.outputs, n * sizeof(float));
-  device_.queue(device::ExpectedScores{.layer = attention_,
-                                       .heads = inputs.heads,
-                                       .n_most = n_most_,
-                                       .stride = n_most_,
-                                       .mean = memory_.rows.as<float>(),
-                                       .covariance = memory_.rows.as<float>() + mean.size(),
-                                       .scores = memory_.outputs.as<float>()});
-  memory_.downloaded.resize(std::max(memory_.downloaded.size(), n * sizeof(float)));
-  if (n > 0) device_.download(memory_.downloaded.data(), memory_.outputs.data(), n * sizeof(float));
-  const auto* from = reinterpret_cast<const float*>(memory_.downloaded.data());
+  grow(layer_.device, layer_.memory.rows, moments.size() * sizeof(float));
+  layer_.device.upload(layer_.memory.rows.data(), moments.data(), moments.size() * sizeof(float));
+  const std::size_t stride = at(n_most_), n = at(layer_.attention.n_head) * stride;
+  grow(layer_.device, layer_.memory.outputs, n * sizeof(float));
+  layer_.device.queue(device::ExpectedScores{.layer = layer_.attention,
+                                             .heads = inputs.heads,
+                                             .n_most = n_most_,
+                                             .stride = n_most_,
+                                             .mean = layer_.memory.rows.as<float>(),
+                                             .covariance = layer_.memory.rows.as<float>() + mean.size(),
+                                             .scores = layer_.memory.outputs.as<float>()});
+  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), n * sizeof(float)));
+  if (n > 0) layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(), n * sizeof(float));
+  const auto* from = reinterpret_cast<const float*>(layer_.memory.downloaded.data());
   std::vector<std::vector<double>> scores(at(n_kv_head()));
   layer_.parallel_for(n_kv_head(), [&](int h) {
     for (int g = 0; g < n_group(); ++g) {
@@ -272,15 +273,15 @@ std::vector<std::vector<double>> DeviceStatistics::expected_scores(std::span<con
 
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
   const Inputs inputs = upload(nullptr, 0, {});
-  grow(device_, memory_.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
-  float* const out = memory_.outputs.as<float>();
-  device_.queue(device::RowNorms{.layer = attention_,
-                                 .heads = inputs.heads,
-                                 .n_most = n_most_,
-                                 .stride = n_most_,
-                                 .key_l2 = norm == EntryNorm::kKeyL2 ? out : nullptr,
-                                 .value_l1 = norm == EntryNorm::kValueL1 ? out : nullptr,
-                                 .value_l2 = norm == EntryNorm::kValueL2 ? out : nullptr});
+  grow(layer_.device, layer_.memory.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
+  float* const out = layer_.memory.outputs.as<float>();
+  layer_.device.queue(device::RowNorms{.layer = layer_.attention,
+                                       .heads = inputs.heads,
+                                       .n_most = n_most_,
+                                       .stride = n_most_,
+                                       .key_l2 = norm == EntryNorm::kKeyL2 ? out : nullptr,
+                                       .value_l1 = norm == EntryNorm::kValueL1 ? out : nullptr,
+                                       .value_l2 = norm == EntryNorm::kValueL2 ? out : nullptr});
   return download_of_entries();
 }
 
@@ -289,18 +290,18 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::projected_value
   const ggml_tensor* w_o = layer_.w_o();
   const void* numbers = w_o->data;
   if (w_o->type != GGML_TYPE_BF16) {
-    grow(device_, memory_.w_o, at(ggml_nelements(w_o)) * 2);
-    device_.dequantise_bf16(w_o->type, w_o->data, memory_.w_o.data(), ggml_nelements(w_o));
-    numbers = memory_.w_o.data();
+    grow(layer_.device, layer_.memory.w_o, at(ggml_nelements(w_o)) * 2);
+    layer_.device.dequantise_bf16(w_o->type, w_o->data, layer_.memory.w_o.data(), ggml_nelements(w_o));
+    numbers = layer_.memory.w_o.data();
   }
-  grow(device_, memory_.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
-  device_.queue(device::ProjectedNorms{.layer = attention_,
-                                       .heads = inputs.heads,
-                                       .n_most = n_most_,
-                                       .stride = n_most_,
-                                       .w_o = numbers,
-                                       .n_embd = layer_.n_embd,
-                                       .norms = memory_.outputs.as<float>()});
+  grow(layer_.device, layer_.memory.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
+  layer_.device.queue(device::ProjectedNorms{.layer = layer_.attention,
+                                             .heads = inputs.heads,
+                                             .n_most = n_most_,
+                                             .stride = n_most_,
+                                             .w_o = numbers,
+                                             .n_embd = layer_.n_embd,
+                                             .norms = layer_.memory.outputs.as<float>()});
   return download_of_entries();
 }
 
@@ -311,10 +312,10 @@ const float* DeviceStatistics::kept(std::int32_t first_row) const {
 
 const float* DeviceStatistics::kept_queries(std::int32_t first_row, int n_rows) {
   std::vector<float>& rows = queries_[first_row];
-  const std::size_t n = at(n_rows) * at(attention_.n_head) * at(attention_.key_dim);
+  const std::size_t n = at(n_rows) * at(layer_.attention.n_head) * at(layer_.attention.key_dim);
   if (rows.size() < n) {
     rows.resize(n);
-    device_.download(rows.data(), kept(first_row), n * sizeof(float));
+    layer_.device.download(rows.data(), kept(first_row), n * sizeof(float));
   }
   return rows.data();
 }
@@ -334,9 +335,9 @@ const float* DeviceStatistics::output_projection() {
 
 std::vector<std::vector<float>> DeviceStatistics::download_of_entries() {
   const std::size_t stride = at(n_most_), n = at(n_kv_head()) * stride;
-  memory_.downloaded.resize(std::max(memory_.downloaded.size(), n * sizeof(float)));
-  if (n > 0) device_.download(memory_.downloaded.data(), memory_.outputs.data(), n * sizeof(float));
-  const auto* from = reinterpret_cast<const float*>(memory_.downloaded.data());
+  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), n * sizeof(float)));
+  if (n > 0) layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(), n * sizeof(float));
+  const auto* from = reinterpret_cast<const float*>(layer_.memory.downloaded.data());
   std::vector<std::vector<float>> norms;
   for (const HeadRows& head : entries_.rows) {
     norms.emplace_back(from, from + head.n_entries);
@@ -353,8 +354,8 @@ std::span<const kernels::HeadEntries> DeviceStatistics::host_heads() {
 void DeviceStatistics::copy_rows() {
   const auto sizes = [&](const kernels::EntryRun& run) {
     const auto n = static_cast<std::size_t>(run.n_entries);
-    return std::pair(n * row_bytes(run.key_type, attention_.key_dim),
-                     n * row_bytes(run.value_type, attention_.value_dim));
+    return std::pair(n * row_bytes(run.key_type, layer_.attention.key_dim),
+                     n * row_bytes(run.value_type, layer_.attention.value_dim));
   };
   std::size_t bytes = 0;
   for (const kernels::HeadEntries& head : entries_.heads) {
@@ -363,7 +364,7 @@ void DeviceStatistics::copy_rows() {
   rows_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
   std::byte* to = rows_.get();
   const auto take = [&](const std::byte* from, std::size_t n) {
-    device_.download(to, from, n);
+    layer_.device.download(to, from, n);
     return std::exchange(to, to + n);
   };
   for (const kernels::HeadEntries& head : entries_.heads) {

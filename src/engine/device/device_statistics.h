@@ -71,13 +71,10 @@ class DeviceStatistics final : public EntryStatistics {
   // Downloads a number for each entry, n_most_ apart for each head, from the outputs.
   std::vector<std::vector<float>> download_of_entries();
   void copy_rows();
-  int n_kv_head() const { return attention_.n_kv_head; }
-  int n_group() const { return attention_.n_head / attention_.n_kv_head; }
+  int n_kv_head() const { return layer_.attention.n_kv_head; }
+  int n_group() const { return layer_.attention.n_head / layer_.attention.n_kv_head; }
 
   const MeasuredLayer layer_;
-  device::Device& device_;
-  StatisticsMemory& memory_;
-  const device::LayerAttention& attention_;
   const LayerEntries entries_;
   std::int32_t n_most_ = 0;  // entries of any head
   std::size_t n_pages_ = 0;  // of all heads

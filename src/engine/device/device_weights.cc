@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -40,20 +41,20 @@ std::vector<ggml_tensor**> places_of(Weights& weights) {
 // Returns the bytes that a tensor takes on the device.
 std::size_t bytes_of(const ggml_tensor* tensor) { return aligned(ggml_nbytes(tensor) + kPadding); }
 
-// What the weights take on a device.
+// The bytes that the weights take on a device.
 struct WeightBytes {
   std::size_t all = 0;
   std::vector<std::size_t> matrices;  // [layer], part of `all`
 
-  // Returns the bytes with the matrices of the first n layers, and a place for any one of the others'.
-  std::size_t with(std::size_t n) const {
-    std::size_t bytes = all, most = 0;
-    for (std::size_t l = n; l < matrices.size(); ++l) {
-      bytes -= matrices[l];
-      most = std::max(most, matrices[l]);
-    }
-    return bytes + most;
+  // Return the bytes of all but the matrices of the layers from n on, and of the place that these share.
+  std::size_t resident(std::size_t n) const {
+    return all - std::accumulate(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end(), std::size_t{0});
   }
+  std::size_t streamed(std::size_t n) const {
+    return n == matrices.size() ? 0
+                                : *std::max_element(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end());
+  }
+  std::size_t with(std::size_t n) const { return resident(n) + streamed(n); }
 };
 
 std::vector<const ggml_tensor*> matrices_of(LayerWeights& layer) {
@@ -96,10 +97,11 @@ std::size_t count_resident(const WeightBytes& bytes, const device::Device& devic
     if (bytes.with(n) > free) fail(n, "let fewer layers stay there (-ngl), or use --device cpu");
     return n;
   }
+  if (bytes.with(n_layers) <= free) return n_layers;
+  const std::size_t most = free - free / 8;
   std::size_t n = n_layers;
-  if (bytes.with(n) <= free) return n;
-  while (n > 0 && bytes.with(n) > free - free / 8) --n;
-  if (bytes.with(n) > free - free / 8) fail(n, "use a smaller or more quantised model, or --device cpu");
+  while (n > 0 && bytes.with(n) > most) --n;
+  if (bytes.with(n) > most) fail(n, "use a smaller or more quantised model, or --device cpu");
   return n;
 }
 
@@ -122,15 +124,13 @@ void DeviceWeights::ContextDeleter::operator()(ggml_context* context) const { gg
 
 DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, int n_resident)
     // The model's own tensors may be interleaved for another engine: these are as the file has them.
-    : device_(device), file_(load_weights(model.file, model.spec)), weights_(file_) {
+    : device_(device), weights_(load_weights(model.file, model.spec)) {
   weights_.token_embd = nullptr;  // rows are embedded on the processor
   const WeightBytes bytes = count_bytes(weights_);
   const std::size_t n = count_resident(bytes, device, n_resident), n_layers = weights_.layers.size();
   n_resident_ = static_cast<int>(n);
-  const std::size_t most_streamed =
-      n == n_layers ? 0 : *std::max_element(bytes.matrices.begin() + n_resident_, bytes.matrices.end());
-  buffer_ = device.allocate(bytes.with(n) - most_streamed);
-  if (most_streamed > 0) streamed_ = device.allocate(most_streamed);
+  buffer_ = device.allocate(bytes.resident(n));
+  if (n < n_layers) streamed_ = device.allocate(bytes.streamed(n));
 
   const std::vector<ggml_tensor**> places = places_of(weights_);
   context_.reset(make_context(places.size()));

@@ -56,8 +56,7 @@ class DeviceWeights {
   device::Device& device_;
   device::Buffer buffer_, streamed_, converted_;
   Context context_, converted_context_;
-  Weights file_;     // of the file: the owners of what is streamed
-  Weights weights_;  // on the device
+  Weights weights_;  // on the device; owns what is streamed from
   int n_resident_ = 0;
   std::vector<std::vector<Streamed>> matrices_;  // [layer], of the streamed ones
   int used_layer_ = -1;                          // the streamed layer whose matrices are on the device
