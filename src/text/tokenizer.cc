@@ -230,6 +230,13 @@ std::size_t character_begin(std::string_view text, std::size_t at) {
   return at;
 }
 
+// Returns the beginning of a word without its last ends of lines or, if it has none, without its last character.
+std::string_view shorter_beginning(std::string_view word) {
+  const std::size_t n = word.find_last_not_of("\r\n") + 1;
+  if (n < word.size() || word.empty()) return word.substr(0, n);
+  return word.substr(0, character_begin(word, word.size() - 1));
+}
+
 // Calls write(buffer, capacity), which returns the bytes written or minus the bytes needed, until the text fits.
 template <typename Write>
 std::string written_text(std::size_t capacity, Write write) {
@@ -394,11 +401,12 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
 // there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
 // may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
-// second time with `head` before the text. Inside a number, only places after a multiple of three of its digits count,
-// since many kinds cut numbers into groups of three, which tokens of single digits do not show.
+// second time with `head` before the text, or with less of it where a token would span both. Inside a number, only
+// places after a multiple of three of its digits count, since many kinds cut numbers into groups of three, which tokens
+// of single digits do not show.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
-  constexpr int kMostTries = 8;
+  constexpr int kMostTries = 8, kMostShorter = 4;
   const std::size_t eighth = (end - begin) / 8;
   const std::vector<std::size_t> ends = ends_of(window, piece.substr(begin, end - begin));
   Window best{window.size(), end, {}, {}};
@@ -408,17 +416,18 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
   const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
-  const std::string_view without_lines = head.substr(0, head.find_last_not_of("\r\n") + 1);
-  for (std::string_view before : {std::string_view(), head}) {
+  for (const std::string_view beginning : {std::string_view(), head}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
       if (character_begin(piece, at) != at || is_in_group[ends[i]]) continue;
       ++n_tries;
       const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
+      std::string_view before = beginning;
       std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
-      if (next.empty() && !without_lines.empty()) {  // a token spans both, as of several ends of lines
-        before = without_lines;
+      for (int n_shorter = 0; next.empty() && n_shorter < kMostShorter; ++n_shorter) {  // a token spans both
+        before = shorter_beginning(before);
+        if (before.empty()) break;
         next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
       }
       const auto due = std::span(window).subspan(i + 1, n_sure - i - 1);

@@ -100,7 +100,8 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   std::string spaces_and_lines = " ";
   while (spaces_and_lines.size() < 247) spaces_and_lines += spaces_and_lines.size() < 46 ? "\t" : "\r\n";
   for (const std::string& before :
-       {wide_spaces, "..." + std::string(150, '\n') + "  ", "a \n\n\n\t" + wide_spaces, spaces_and_lines + "\t"}) {
+       {wide_spaces, "..." + std::string(150, '\n') + "  ", "a \n\n\n\t" + wide_spaces, spaces_and_lines + "\t",
+        "...\x1d\x1d   " + std::string(64, '\n') + "  "}) {
     std::string text = before + std::string(kWindowBytes, '\n');
     if (std::string(GetParam()) == "jais-2") text.resize(kWindowBytes);  // its blocks of white space
     expect_tokens_of_the_whole(tokenizer, text, std::to_string(before.size()) + " bytes and lines");
