@@ -230,6 +230,8 @@ std::size_t character_begin(std::string_view text, std::size_t at) {
   return at;
 }
 
+bool is_line_end(char32_t character) { return character == '\n' || character == '\r'; }
+
 // Returns the beginning of a word without its last ends of lines or, if it has none, without its last character.
 std::string_view shorter_beginning(std::string_view word) {
   const std::size_t n = word.find_last_not_of("\r\n") + 1;
@@ -379,7 +381,7 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
   const std::size_t middle = begin + (end - begin) / 2;
   for (std::size_t at = begin; at <= middle;) {
     const Utf8Step step = first_character(piece.substr(at));
-    const bool is_line = step.character == '\n' || step.character == '\r';
+    const bool is_line = is_line_end(step.character);
     if (!is_inside || (is_all_lines && !is_line)) word = at;
     is_all_lines = is_line && (is_all_lines || !is_inside);
     is_inside = is_white_space(step.character);
@@ -401,9 +403,10 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
 // there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
 // may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
-// second time with `head` before the text, or with less of it where a token would span both. Inside a number, only
-// places after a multiple of three of its digits count, since many kinds cut numbers into groups of three, which tokens
-// of single digits do not show.
+// second time with `head` before the text, or with less of it where a token would span both. If `head` begins with
+// white space that is no line's end, it comes first: the difference may show in later windows alone. Inside a number,
+// only places after a multiple of three of its digits count, since many kinds cut numbers into groups of three, which
+// tokens of single digits do not show.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
   constexpr int kMostTries = 8, kMostShorter = 4;
@@ -416,7 +419,10 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
   const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
-  for (const std::string_view beginning : {std::string_view(), head}) {
+  const char32_t first = head.empty() ? U'a' : first_character(head).character;
+  const bool is_behind_space = is_white_space(first) && !is_line_end(first);
+  const std::string_view none;
+  for (const std::string_view beginning : {is_behind_space ? head : none, is_behind_space ? none : head}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
