@@ -232,11 +232,39 @@ std::size_t character_begin(std::string_view text, std::size_t at) {
 
 bool is_line_end(char32_t character) { return character == '\n' || character == '\r'; }
 
-// Returns the beginning of a word without its last ends of lines or, if it has none, without its last character.
-std::string_view shorter_beginning(std::string_view word) {
-  const std::size_t n = word.find_last_not_of("\r\n") + 1;
-  if (n < word.size() || word.empty()) return word.substr(0, n);
-  return word.substr(0, character_begin(word, word.size() - 1));
+bool is_sign(char32_t character) {
+  static const CharacterSet others = [] {
+    CharacterSet set = CharacterSet::named("L").value();
+    set.add(CharacterSet::named("N").value());
+    return set;
+  }();
+  return !is_white_space(character) && !others.contains(character);
+}
+
+// Returns true if how the word goes on may depend on its beginning though the tokens in its middle do not: white space
+// that begins with no line's end, and ends of lines behind a sign.
+bool decides_later(std::string_view word) {
+  if (word.empty()) return false;
+  const Utf8Step first = first_character(word);
+  if (is_line_end(first.character)) return false;
+  return is_white_space(first.character) ||
+         (is_sign(first.character) && word.size() > first.n_bytes && is_line_end(word[first.n_bytes]));
+}
+
+// Returns the bytes of a word's beginning in the order in which they are tried: all of them, those before its last ends
+// of lines, and a few characters fewer or more than these.
+std::vector<std::size_t> lengths_of(std::string_view beginning) {
+  std::vector<std::size_t> lengths = {beginning.size()};
+  const std::size_t n = beginning.find_last_not_of("\r\n") + 1;
+  std::size_t fewer = n, more = n;
+  for (int i = 0; i < 3 && n > 0; ++i) {
+    for (const std::size_t length : {fewer, more}) {
+      if (length > 0 && length < beginning.size() && length != lengths.back()) lengths.push_back(length);
+    }
+    if (fewer > 0) fewer = character_begin(beginning, fewer - 1);
+    if (more < beginning.size()) more += first_character(beginning.substr(more)).n_bytes;
+  }
+  return lengths;
 }
 
 // Calls write(buffer, capacity), which returns the bytes written or minus the bytes needed, until the text fits.
@@ -373,22 +401,28 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
 
 // Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for. Ends of
 // lines before other white space are no part of it: they are words of their own (spark2_5), or its tokens do not depend
-// on them.
+// on them. Ends of lines behind a sign may belong to its word, so that other white space behind them does not (llama3).
 std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t end,
                                     const std::vector<Token>& window, std::string_view head) const {
-  std::size_t word = begin;
-  bool is_inside = false, is_all_lines = false;  // in white space; in ends of lines with no other white space before
+  std::size_t word = begin, before = begin;  // the word's beginning, that of the character before
+  bool is_inside = false, is_behind_sign = false,
+       is_all_lines = false;  // in white space; in ends of lines with no other white space before
   const std::size_t middle = begin + (end - begin) / 2;
   for (std::size_t at = begin; at <= middle;) {
     const Utf8Step step = first_character(piece.substr(at));
     const bool is_line = is_line_end(step.character);
-    if (!is_inside || (is_all_lines && !is_line)) word = at;
+    if (!is_inside || (is_all_lines && !is_line)) word = is_line && is_behind_sign ? before : at;
     is_all_lines = is_line && (is_all_lines || !is_inside);
     is_inside = is_white_space(step.character);
+    is_behind_sign = is_sign(step.character);
+    before = at;
     at += step.n_bytes;
   }
   if (!is_inside) word = begin;
   if (word == begin && !head.empty()) return head;
+  if (is_sign(first_character(piece.substr(word)).character)) {
+    return piece.substr(word, character_begin(piece, word + (end - word) / 8) - word);
+  }
   std::size_t first = begin, last = begin;
   const auto is_inside_character = [&](std::size_t at) { return character_begin(piece, at) != at; };
   for (const Token token : window) {
@@ -403,13 +437,13 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
 // there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
 // may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
-// second time with `head` before the text, or with less of it where a token would span both. If `head` begins with
-// white space that is no line's end, it comes first: the difference may show in later windows alone. Inside a number,
+// second time with `head` before the text, or with less of it where a token would span both. If the
+// difference may show in later windows alone, `head` comes first. Inside a number,
 // only places after a multiple of three of its digits count, since many kinds cut numbers into groups of three, which
 // tokens of single digits do not show.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
-  constexpr int kMostTries = 8, kMostShorter = 4;
+  constexpr int kMostTries = 8;
   const std::size_t eighth = (end - begin) / 8;
   const std::vector<std::size_t> ends = ends_of(window, piece.substr(begin, end - begin));
   Window best{window.size(), end, {}, {}};
@@ -419,22 +453,21 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
   const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
-  const char32_t first = head.empty() ? U'a' : first_character(head).character;
-  const bool is_behind_space = is_white_space(first) && !is_line_end(first);
+  const bool is_first = decides_later(head);
   const std::string_view none;
-  for (const std::string_view beginning : {is_behind_space ? head : none, is_behind_space ? none : head}) {
+  for (const std::string_view beginning : {is_first ? head : none, is_first ? none : head}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
       if (character_begin(piece, at) != at || is_in_group[ends[i]]) continue;
       ++n_tries;
       const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
-      std::string_view before = beginning;
-      std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
-      for (int n_shorter = 0; next.empty() && n_shorter < kMostShorter; ++n_shorter) {  // a token spans both
-        before = shorter_beginning(before);
-        if (before.empty()) break;
+      std::string_view before;
+      std::vector<Token> next;
+      for (const std::size_t n : lengths_of(beginning)) {  // where a token spans both, the next one is taken
+        before = beginning.substr(0, n);
         next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
+        if (!next.empty()) break;
       }
       const auto due = std::span(window).subspan(i + 1, n_sure - i - 1);
       const auto same = std::mismatch(due.begin(), due.end(), next.begin(), next.end()).first;

@@ -110,6 +110,13 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   std::string lines = "the hat\n\n\u00a0\u00a0";
   while (lines.size() < 3 * kWindowBytes / 2) lines += "\r\n";
   expect_tokens_of_the_whole(tokenizer, lines + "\n", "lines of two bytes and one");
+  // Ends of lines behind a sign may belong to its word, so that the space begins the next one.
+  for (const char* sign : {"\x7f", "."}) {
+    for (const std::size_t n : {415U, 416U, 417U, 418U}) {
+      const std::string text = " the hat" + std::string(sign) + std::string(n, '\n') + " \n\n\n\n\n\n" + sign;
+      expect_tokens_of_the_whole(tokenizer, text + std::string(300, 'a'), std::to_string(n) + " lines behind " + sign);
+    }
+  }
 }
 
 TEST_P(WordBreaksTest, WindowsOfTheProductHaveTheTokensOfTheWhole) {
