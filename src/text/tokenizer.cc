@@ -420,18 +420,20 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
   }
   if (!is_inside) word = begin;
   if (word == begin && !head.empty()) return head;
-  if (is_sign(first_character(piece.substr(word)).character)) {
-    return piece.substr(word, character_begin(piece, word + (end - word) / 8) - word);
+  std::size_t last = word;
+  if (is_inside) {
+    while (last < std::min(word + window_bytes_ / 8, end)) {
+      const Utf8Step step = first_character(piece.substr(last));
+      if (last > word && !is_white_space(step.character)) break;
+      last += step.n_bytes;
+    }
+    return piece.substr(word, last - word);
   }
-  std::size_t first = begin, last = begin;
-  const auto is_inside_character = [&](std::size_t at) { return character_begin(piece, at) != at; };
   for (const Token token : window) {
-    if (last >= first + window_bytes_ / 8 && !is_inside_character(last)) break;
-    const bool is_before = last < word;
+    if (last >= begin + window_bytes_ / 8 && character_begin(piece, last) == last) break;
     last += token_text(token, true).size();
-    if (is_before || is_inside_character(first)) first = last;
   }
-  return piece.substr(first, character_begin(piece, std::min(last, first + window_bytes_ / 4)) - first);
+  return piece.substr(begin, character_begin(piece, std::min(last, begin + window_bytes_ / 4)) - begin);
 }
 
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If

@@ -110,6 +110,12 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   std::string lines = "the hat\n\n\u00a0\u00a0";
   while (lines.size() < 3 * kWindowBytes / 2) lines += "\r\n";
   expect_tokens_of_the_whole(tokenizer, lines + "\n", "lines of two bytes and one");
+  // A short word of white space in the middle of a window: its beginning ends with it.
+  for (std::size_t n = kWindowBytes / 2 - 40; n < kWindowBytes / 2 + 8; n += 3) {
+    std::string text = std::string(n, 'b') + "   " + std::string(15, '\n') + "\r\n\r\n\r\n" + std::string(15, '\n');
+    while (text.size() < 3 * kWindowBytes / 2) text += "\u65e5";
+    expect_tokens_of_the_whole(tokenizer, text, "white space behind " + std::to_string(n) + " letters");
+  }
   // Ends of lines behind a sign may belong to its word, so that the space begins the next one.
   for (const char* sign : {"\x7f", "."}) {
     for (const std::size_t n : {415U, 416U, 417U, 418U}) {
