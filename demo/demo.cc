@@ -123,6 +123,7 @@ class Demo {
       }
     }
     if (options.budget) {
+      options.question_aware = true;
       winnow::Session session = engine_->open(options);
       std::vector<Token> prompt = task_.document;
       prompt.insert(prompt.end(), task_.question.begin(), task_.question.end());

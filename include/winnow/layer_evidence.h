@@ -63,6 +63,9 @@ class LayerEvidence {
   // Returns the root mean square of the attention on each prefix entry, over the reference rows and the GQA group:
   // [n_kv_head][n_prefix].
   const std::vector<std::vector<float>>& reference_rms();
+  // Returns the same over the last n_rows reference rows alone, at most kLastReferenceRows, for each query head of the
+  // group: [n_kv_head][n_group * n_prefix]. It is computed anew in every call.
+  std::vector<std::vector<float>> last_rows_rms(int n_rows);
 
   // Each of these returns a number for every stored entry: [n_kv_head][n_entries]. Keys are rotated, as they are
   // stored.

@@ -50,6 +50,9 @@ struct EvidenceNeeds {
   bool operator==(const EvidenceNeeds& other) const = default;
 };
 
+// So many reference rows, the last ones, are those of the last tokens of the prompt or turn.
+inline constexpr int kLastReferenceRows = 48;
+
 // The rotary position embedding of a layer's queries and keys (expected-attention).
 struct RotationView {
   bool interleaved = false;          // pairs (2i, 2i+1); else (i, i + n_dims/2)

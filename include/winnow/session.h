@@ -103,6 +103,11 @@ struct SessionOptions {
   std::optional<Budget> budget;  // part of the cache to keep; needed by every method but full, which takes none
   std::int32_t n_ctx = 0;        // most tokens of the sequence (logical length); 0: the model's trained context
 
+  // Whether prompts end with the question that is answered next, and are cut with it in sight. Methods that would rank
+  // by the whole prompt alone (the scorers rms and combined: auto) then weigh what its last rows look at, as with their
+  // option question=last. It has no effect with chunked prefill, whose cuts come before the question.
+  bool question_aware = false;
+
   // Chunked prefill: a first prompt longer than this goes through all layers in chunks of so many tokens, and the cache
   // is cut after each chunk. Its peak is then the budget and one chunk, for a prompt of any length. 0: the prompt goes
   // through layer by layer, which needs the whole prompt's keys and values of ONE layer besides the budget, and attends

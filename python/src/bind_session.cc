@@ -145,14 +145,15 @@ void bind_session(nb::module_& module) {
       .def(
           "open",
           [](Engine& engine, const std::optional<std::string>& evict, const std::optional<std::string>& budget,
-             std::int32_t n_ctx, const std::string& key_type, const std::string& value_type,
-             std::int32_t prefill_chunk) {
-            const SessionOptions options = session_options(evict, budget, n_ctx, key_type, value_type, prefill_chunk);
+             std::int32_t n_ctx, const std::string& key_type, const std::string& value_type, std::int32_t prefill_chunk,
+             bool question_aware) {
+            SessionOptions options = session_options(evict, budget, n_ctx, key_type, value_type, prefill_chunk);
+            options.question_aware = question_aware;
             const nb::gil_scoped_release release;
             return engine.open(options);
           },
           "evict"_a.none(), "budget"_a.none(), "n_ctx"_a = 0, "key_type"_a = "f16", "value_type"_a = "f16",
-          "prefill_chunk"_a = 0)
+          "prefill_chunk"_a = 0, "question_aware"_a = false)
       .def("load_session", &Engine::load_session, "path"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "decode",

@@ -83,6 +83,12 @@ def test_a_context_that_knows_its_question(llm, text):
         context.ask(QUESTIONS[0])
 
 
+def test_a_question_in_sight_weighs(llm, text):
+    for question, method in ((None, "auto-fast"), (QUESTIONS[0], "auto-fast:question=last")):
+        context = llm.compress(text, "auto-fast", budget="20%", question=question)
+        assert context.statistics["method"] == method
+
+
 @pytest.mark.parametrize("chat", [True, False])
 def test_files(llm, text, tmp_path, chat):
     context = llm.compress(text, "snapkv", budget="50%", chat=chat)

@@ -184,7 +184,7 @@ class Completions(Reading):
             **without_unused(others),
         )
         shown = (self.tokenize(text, False, True) for text in prompt.shown_tokens)
-        session = self._read(tokens)
+        session = self._read(tokens, question_aware=True)
         answer = self._answer(
             session,
             sampler,

@@ -221,7 +221,7 @@ class Llama(Completions):
         if question is not None:
             # The question is tokenised apart, as in Context.ask, so that only what the method sees differs.
             tokens += self.tokenize(after, False, True)
-        session = self._engine.open(**options)
+        session = self._engine.open(**options, question_aware=question is not None)
         self._feed(session, tokens)
         return Context(self, session, chat, question is not None)
 

@@ -102,15 +102,18 @@ class Reading(LoadedModel):
             else:
                 session.append(tokens, update)
 
-    def _read(self, tokens: List[int]) -> Any:
-        """Returns a session that has read these tokens, continuing what was read last or a cached prefix if it can."""
+    def _read(self, tokens: List[int], question_aware: bool = False) -> Any:
+        """Returns a session that has read these tokens, continuing what was read last or a cached prefix if it can.
+
+        question_aware: they end with what is to be answered, as chats do.
+        """
         with self._lock:
             n_read = self._session.n_tokens
             if self._is_continued and 0 < n_read <= len(tokens) and self._session.tokens == tokens[:n_read]:
                 session = self._session.fork()
             else:
                 n_read = 0
-                session = self._engine.open(**self._options)
+                session = self._engine.open(**self._options, question_aware=question_aware)
         if self.cache is not None:
             kept = self._from_cache(tokens)
             if kept is not None and kept.n_tokens > n_read:

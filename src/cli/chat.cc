@@ -180,6 +180,7 @@ int chat_command(const Arguments& arguments) {
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   ConversationOptions options;
   options.session = session_options(flags.cache);
+  options.session.question_aware = !flags.file;  // a document is cut before the first message
   options.sampling = sampling_options(flags.sampling);
   options.max_tokens = flags.max_tokens;
   options.system = flags.system;

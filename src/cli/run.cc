@@ -139,7 +139,8 @@ int run_command(const Arguments& arguments) {
 
   // All that can be wrong without a model is found before one is loaded.
   check_flags(flags);
-  const SessionOptions session_settings = session_options(flags.cache);
+  SessionOptions session_settings = session_options(flags.cache);
+  session_settings.question_aware = flags.question_aware || (flags.chat && !flags.question);
   const EngineOptions engine_settings = engine_options(flags.model);
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   const SamplingOptions sampling = sampling_options(flags.sampling);

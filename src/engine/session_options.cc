@@ -80,6 +80,14 @@ void choose_combination(EvictionOptions& eviction, const std::optional<Budget>& 
   }
 }
 
+// Has scorers that can weigh a question at the end of the prompt do so. A profile holds for the scorer that it was
+// calibrated with.
+void weigh_question(EvictionOptions& eviction) {
+  if ((eviction.scorer == "rms" || eviction.scorer == "combined") && !eviction.reads_profile()) {
+    eviction.set("question", "last");
+  }
+}
+
 }  // namespace
 
 CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
@@ -229,6 +237,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
   options.eviction.validate();
   options.choose_types(model.info);
   choose_combination(options.eviction, options.budget, cache_shape(model.spec, options));
+  if (options.question_aware && options.prefill_chunk == 0) weigh_question(options.eviction);
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument, "the method '" + options.eviction.method +
                                                  "' needs a budget, e.g. 20%, 5%bytes, 512, 64MiB or kl=0.02");

@@ -255,9 +255,9 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
     score_echoes(fields, request);
     take_best_of(fields, defaults, request);
     for (std::size_t i = 1; i < prompts.tokens.size(); ++i) {
-      apply_kv(kv, defaults, prompts.tokens[i], request.more.emplace_back(batch));
+      apply_kv(kv, defaults, prompts.tokens[i], false, request.more.emplace_back(batch));
     }
-    apply_kv(kv, defaults, prompts.tokens.front(), batch);
+    apply_kv(kv, defaults, prompts.tokens.front(), false, batch);
     return request;
   }
   ChatFields chat = parse_chat(fields, !batch.sampling.grammar.empty());
@@ -266,7 +266,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
     fields.refuse("logprobs", "is not available in a stream of tool calls or thoughts: leave it or 'stream' out");
   }
-  apply_kv(kv, defaults, std::move(parts), batch);
+  apply_kv(kv, defaults, std::move(parts), true, batch);
   return request;
 }
 

@@ -88,7 +88,8 @@ KvFields parse_kv(const Fields& fields) {
   return kv;
 }
 
-void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request) {
+void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, bool ends_with_question,
+              BatchRequest& request) {
   request.session = chosen_session(kv, defaults);
   request.keep = kv.is_kept;
   request.reuse = kv.reuse;
@@ -105,6 +106,7 @@ void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens 
   }
   const std::size_t n_cut = is_shared ? parts.context.size() : parts.question.size();
   if (evicts && n_cut < least) request.session = full_session(defaults);
+  request.session.question_aware = !is_shared && kv.is_question_aware.value_or(ends_with_question);
   request.context = std::move(parts.context);
   request.prompt = std::move(parts.question);
 }

@@ -30,6 +30,9 @@ KvFields parse_kv(const Fields& fields);
 // prompts are cut as a whole, with the question in view. "question_aware" overrides this: every prompt is cut as a
 // whole (true), or every context by itself (false). Prompts (or contexts) below min_kv_tokens are kept whole unless the
 // request itself names a method or a budget.
-void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request);
+//   ends_with_question: prompts that are cut as a whole end with what is to be answered, as chats do, unless
+//   "question_aware" says otherwise
+void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, bool ends_with_question,
+              BatchRequest& request);
 
 }  // namespace winnow::server

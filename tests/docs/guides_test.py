@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the shell commands of README.md and of the guides as a reader would, but over a small model and few tokens.
+"""Runs the shell commands of README.md and of the guides as a reader would, but over four layers of a small model, and few tokens.
 
 usage: guides_test.py WINNOW [PAGE...]
 
@@ -99,7 +99,9 @@ def main():
     n_blocks = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        make_folder(folder, tool, pathlib.Path(model).resolve())
+        short = folder / "short.gguf"
+        subprocess.run([sys.executable, ROOT / "bench/server/short_model.py", model, short, "--layers", "4"], check=True)
+        make_folder(folder, tool, short)
         environment = {**os.environ, "PATH": f"{folder / 'programs'}:{os.environ['PATH']}", "WINNOW_MODEL": "model.gguf",
                        "WINNOW_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}

@@ -172,6 +172,34 @@ TEST(Auto, WeighsRunningTextByTheBudget) {
   EXPECT_EQ(weight("auto", "64"), "2");
 }
 
+// A question in the prompt weighs, but not in chunks, which end before it.
+TEST(Auto, WeighsAQuestionInSight) {
+  const auto engine = wide_engine(1);
+  const auto method = [&](const char* text, const char* budget, int chunk = 0) {
+    SessionOptions options = auto_options(text, budget);
+    options.question_aware = true;
+    options.prefill_chunk = chunk;
+    return engine->open(options).options().eviction;
+  };
+  EXPECT_EQ(method("auto:repeat=whole", "34%").text(), "auto:question=last,rms-weight=4,repeat=whole");
+  EXPECT_EQ(method("auto", "5%bytes").text(), "auto:scorer=rms,question=last");
+  EXPECT_EQ(method("ada-snapkv:scorer=rms", "34%").text_of("question"), "last");
+  EXPECT_EQ(method("auto-fast", "34%", 64).text(), "auto-fast");
+  EXPECT_EQ(method("snapkv", "34%").text(), "snapkv");
+  EXPECT_EQ(engine->open(auto_options("auto-fast", "34%")).options().eviction.text(), "auto-fast");
+  // What it keeps differs, and a file says what was weighed.
+  SessionOptions options = auto_options("auto-fast", "34%");
+  options.question_aware = true;
+  Session aware = engine->open(options), agnostic = engine->open(auto_options("auto-fast", "34%"));
+  const std::vector<Token> prompt = random_tokens(300, 300, 4);
+  aware.prefill(prompt);
+  agnostic.prefill(prompt);
+  EXPECT_NE(aware.positions(1, 0), agnostic.positions(1, 0));
+  const std::string path = testing::TempDir() + "aware.session";
+  aware.save(path);
+  EXPECT_EQ(engine->load_session(path).options().eviction.text(), aware.options().eviction.text());
+}
+
 TEST(Auto, StoresInBitsByTheBudget) {
   const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 2, .n_batch = 64});

@@ -346,6 +346,42 @@ Peaks peaks_of(const std::string& method) {
   return peaks;
 }
 
+// A method that ranks by the whole prompt keeps what a question at its end asks for.
+TEST_F(DefaultModelTest, AQuestionInSightIsAnswered) {
+  const auto engine = Engine::create(Model::load(model_path()));
+  const Model& model = *engine->model();
+  const std::string answer =
+      "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.";
+  std::vector<Token> prompt = text_tokens(model, 1600);
+  const std::vector<Token> fact = model.tokenize("\n" + answer + "\n", false, false),
+                           question = model.tokenize(
+                               "\n\nQuestion: What is the best thing to do in San Francisco?\nAnswer:", false, false),
+                           answered = model.tokenize(" " + answer, false, false);
+  prompt.insert(prompt.begin() + 500, fact.begin(), fact.end());
+  prompt.insert(prompt.end(), question.begin(), question.end());
+  const auto loss = [&](bool question_aware) {  // nats a token of the answer
+    SessionOptions options;
+    options.eviction = EvictionOptions::parse("auto-fast");
+    options.budget = Budget::parse("5%bytes");
+    options.question_aware = question_aware;
+    Session session = engine->open(options);
+    session.prefill(prompt);
+    double sum = 0;
+    for (const Token token : answered) {
+      const std::span<const float> logits = session.logits();
+      double all = 0;
+      for (const float logit : logits)
+        all += std::exp(static_cast<double>(logit - logits[static_cast<std::size_t>(token)]));
+      sum += std::log(all);
+      session.decode(token);
+    }
+    return sum / static_cast<double>(answered.size());
+  };
+  const double aware = loss(true), agnostic = loss(false);
+  std::printf("the answer: %.3f nats a token with the question in sight, %.3f without\n", aware, agnostic);
+  EXPECT_LT(aware, 0.7 * agnostic);
+}
+
 TEST(MeasuredProcess, DISABLED_Prefill) {
   const char* method = std::getenv("WINNOW_MEASURED_METHOD");
   const char* output = std::getenv("WINNOW_MEASURED_OUTPUT");

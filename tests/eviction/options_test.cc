@@ -139,7 +139,8 @@ TEST(Options, EveryOptionPrintsWhatItReads) {
                {"scorer", "lava"},       {"layers", "cake"},
                {"heads", "flat"},        {"selector", "critical"},
                {"fit", "values"},        {"bits", "4"},
-               {"rms-weight", "0.5"},    {"repeat", "always"}};
+               {"rms-weight", "0.5"},    {"repeat", "always"},
+               {"question", "last"},     {"question-weight", "3"}};
   EXPECT_EQ(std::size(cases), option_rows().size());
   for (const auto& c : cases) {
     EvictionOptions options;

@@ -276,10 +276,22 @@ TEST_F(ApiRequestTest, DocumentsAreContexts) {
   EXPECT_TRUE(aware.batch.context.empty());
   EXPECT_FALSE(aware.batch.keep);
   EXPECT_EQ(text(aware.batch.prompt), context + rest);
+  EXPECT_TRUE(aware.batch.session.question_aware);
+  EXPECT_FALSE(request.batch.session.question_aware);
   EXPECT_EQ(refusal([&] { chat(R"("kv":{"context":"d"})", R"([{"role":"system","content":"S"}])"); }), "library");
   const ApiRequest completion = complete(R"({"prompt":"ask","kv":{"context":"doc"}})");
   EXPECT_EQ(text(completion.batch.context), "doc");
   EXPECT_EQ(text(completion.batch.prompt), "ask");
+}
+
+// A chat that is cut as a whole ends with its question, and a text to be completed need not.
+TEST_F(ApiRequestTest, WhatIsCutAsAWholeHasItsQuestionInSight) {
+  const std::string messages = R"([{"role":"user","content":"ask"}])";
+  const std::string cut = R"("evict":"snapkv:window=2","budget":"50%")";
+  EXPECT_TRUE(chat("\"kv\":{" + cut + "}", messages).batch.session.question_aware);
+  EXPECT_FALSE(chat("\"kv\":{" + cut + ",\"question_aware\":false}", messages).batch.session.question_aware);
+  EXPECT_FALSE(complete(R"({"prompt":"ask","kv":{)" + cut + "}}").batch.session.question_aware);
+  EXPECT_TRUE(complete(R"({"prompt":"ask","kv":{"question_aware":true,)" + cut + "}}").batch.session.question_aware);
 }
 
 TEST_F(ApiRequestTest, WithoutADocumentTheHistoryIsTheContext) {

@@ -13,9 +13,9 @@ namespace winnow {
 namespace {
 
 // The reference rows of a prompt or turn: kSpreadRows spread over it, except its first ones, whose attention is unlike
-// any other's, and kLastRows of its last. More rows gain little: 384 in place of 192 gave .92 of the KL.
+// any other's, and kLastReferenceRows of its last. More rows gain little: 384 in place of 192 gave .92 of the KL.
 constexpr std::int32_t kSpreadRows = 144;
-constexpr std::int32_t kLastRows = QueryEvidence::kMaxReferenceRows - kSpreadRows;
+static_assert(kSpreadRows + kLastReferenceRows == QueryEvidence::kMaxReferenceRows);
 constexpr std::int32_t kSkippedRows = 8;
 // Reference rows are rotated for so many positions after the prompt, in turn.
 constexpr std::int32_t kReferencePositions = 64;
@@ -30,7 +30,8 @@ std::vector<std::int32_t> choose_reference_rows(std::int32_t first_position, std
     const std::int64_t at = n_spread > 1 ? i * last / (n_spread - 1) : last;
     chosen.push_back(first_position + skipped + static_cast<std::int32_t>(at));
   }
-  for (std::int32_t i = std::max(skipped, n_rows - kLastRows); i < n_rows; ++i) chosen.push_back(first_position + i);
+  for (std::int32_t i = std::max(skipped, n_rows - kLastReferenceRows); i < n_rows; ++i)
+    chosen.push_back(first_position + i);
   std::sort(chosen.begin(), chosen.end());
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   return chosen;

@@ -18,13 +18,14 @@ Prompt prompt_of_pass(const PromptBuilder& prompts, const WorkItem& item, std::s
 
 std::size_t count_turns(const WorkItem& item) { return asks(item.protocol) ? item.sample.turns.size() : 1; }
 
-SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
+SessionOptions session_options(const RunnerOptions& options, const Cell& cell, QuestionMode mode) {
   SessionOptions session;
   session.key_type = options.key_type;
   session.value_type = options.value_type;
   session.eviction = cell.eviction;
   session.budget = cell.budget;
   session.n_ctx = options.n_ctx;
+  session.question_aware = mode == QuestionMode::kAware;
   return session;
 }
 
@@ -50,18 +51,18 @@ Runner::Impl::Impl(std::shared_ptr<Engine> the_engine, const PromptBuilder& the_
       newline(newline_token(*engine->model())) {}
 
 SessionOptions Runner::Impl::reference_options() const {
-  SessionOptions session = eval::session_options(options, {});
+  SessionOptions session = eval::session_options(options, {}, QuestionMode::kAgnostic);
   session.key_type = reference_type(options.key_type);
   session.value_type = reference_type(options.value_type);
   return session;
 }
 
-SessionOptions Runner::Impl::session_options(std::size_t cell) const {
-  return eval::session_options(options, options.cells[cell]);
+SessionOptions Runner::Impl::session_options(std::size_t cell, QuestionMode mode) const {
+  return eval::session_options(options, options.cells[cell], mode);
 }
 
 AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
-  SessionOptions session = session_options(cell);
+  SessionOptions session = session_options(cell, item.mode);
   session.choose_types(engine->model()->info());
   return {.benchmark = item.benchmark,
           .task = item.sample.task,
@@ -151,9 +152,9 @@ std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> pa
     for (const std::size_t cell : cells) {
       guarded(
           [&] {
-            const MemoryEstimate estimate =
-                engine->estimate(session_options(cell), static_cast<std::int32_t>(pass.prompt.tokens.size()),
-                                 static_cast<std::int32_t>(pass.n_after) + kForkSlack);
+            const MemoryEstimate estimate = engine->estimate(session_options(cell, pass.item->mode),
+                                                             static_cast<std::int32_t>(pass.prompt.tokens.size()),
+                                                             static_cast<std::int32_t>(pass.n_after) + kForkSlack);
             const std::size_t own_pages = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
             const std::size_t own_passing = estimate.kv_bytes_staging + estimate.hidden_bytes;
             check_memory("it", beside + own_pages + own_passing);
@@ -189,7 +190,7 @@ void Runner::Impl::prefill_pass(std::span<Job> jobs, Session* beside) {
         std::vector<Session*> sessions;
         if (beside != nullptr) sessions.push_back(beside);
         for (Job& job : jobs) {
-          job.session.emplace(engine->open(session_options(job.cell)));
+          job.session.emplace(engine->open(session_options(job.cell, pass.item->mode)));
           sessions.push_back(&*job.session);
         }
         const bool again = std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) { return reads_again(job.cell); });
@@ -263,7 +264,8 @@ std::vector<std::int32_t> prompt_lengths(const PromptBuilder& prompts, std::span
 void check_cells(const Engine& engine, const RunnerOptions& options, std::span<const std::int32_t> lengths) {
   std::vector<PlannedCut> cuts;
   for (const Cell& cell : options.cells) {
-    for (const std::int32_t length : lengths) cuts.push_back({session_options(options, cell), length});
+    for (const std::int32_t length : lengths)
+      cuts.push_back({session_options(options, cell, QuestionMode::kAgnostic), length});
   }
   check_cuts(engine, cuts);
 }

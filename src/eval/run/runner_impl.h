@@ -67,7 +67,7 @@ struct Runner::Impl {
 
   // runner.cc
   SessionOptions reference_options() const;  // options of the full cache that fidelity compares with
-  SessionOptions session_options(std::size_t cell) const;
+  SessionOptions session_options(std::size_t cell, QuestionMode mode) const;
   AnswerKey key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const;
   bool is_done(const WorkItem& item) const;
   bool stop() const { return callbacks.should_stop && callbacks.should_stop(); }

@@ -276,10 +276,13 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
   return result;
 }
 
-// Returns the sums of the squares of the reference rows' attention on the prefix: [n_kv_head][n_group * n_prefix].
-Columns reference_squares(const LayerEvidence& evidence) {
+// Returns the sums of the squares of the attention of the last n_rows reference rows on the prefix:
+// [n_kv_head][n_group * n_prefix].
+Columns reference_squares(const LayerEvidence& evidence, int n_rows) {
   const LayerView& layer = evidence.layer();
-  const StatisticsRows rows = {.q = layer.reference_q, .n_rows = layer.n_reference_rows, .sees_all = true};
+  const std::ptrdiff_t first_head = std::ptrdiff_t{layer.n_reference_rows - n_rows} * layer.n_head;
+  const StatisticsRows rows = {
+      .q = layer.reference_q + first_head * layer.shape.key_dim, .n_rows = n_rows, .sees_all = true};
   if (layer.statistics != nullptr) {
     std::vector<std::int32_t> n_columns;
     for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
@@ -288,10 +291,17 @@ Columns reference_squares(const LayerEvidence& evidence) {
   std::vector<float> sums;
   const float* log_sum_exp = layer.reference_log_sum_exp;
   if (log_sum_exp == nullptr) {
-    sums = log_sum_exps(evidence, layer.n_reference_rows, [&](int h) { return reference_rows(layer, h); });
+    sums = log_sum_exps(evidence, n_rows, [&](int h) { return rows_of_head(layer, rows, h); });
     log_sum_exp = sums.data();
+  } else {
+    log_sum_exp += first_head;
   }
   return fold_prefix(evidence, kernels::ColumnFold::kSquares, rows, log_sum_exp);
+}
+
+void require_reference_rows(const LayerView& view) {
+  if (view.n_reference_rows > 0 && view.reference_q != nullptr) return;
+  throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
 }
 
 }  // namespace
@@ -385,12 +395,10 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
-  if (view_.n_reference_rows < 1 || view_.reference_q == nullptr) {
-    throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
-  }
+  require_reference_rows(view_);
   return state_->once<Columns>(state_->reference_rms, [&] {
     check_finite(view_.reference_q, view_.n_reference_rows);
-    const Columns squares = reference_squares(*this);
+    const Columns squares = reference_squares(*this, view_.n_reference_rows);
     Columns rms;
     for (int h = 0; h < n_kv_head(); ++h) {
       rms.push_back(group_only(squares[at(h)], n_group(), GroupReduction::kMean));
@@ -398,6 +406,17 @@ const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
     }
     return rms;
   });
+}
+
+std::vector<std::vector<float>> LayerEvidence::last_rows_rms(int n_rows) {
+  require_reference_rows(view_);
+  check_finite(view_.reference_q, view_.n_reference_rows);
+  n_rows = std::min({n_rows, kLastReferenceRows, view_.n_reference_rows});
+  Columns rms = reference_squares(*this, n_rows);
+  for (std::vector<float>& head : rms) {
+    for (float& square : head) square = std::sqrt(square / static_cast<float>(n_rows));
+  }
+  return rms;
 }
 
 void LayerEvidence::check_finite(const float* q, int n_rows) {

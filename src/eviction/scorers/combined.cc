@@ -31,15 +31,19 @@ class Combined final : public Scorer {
     return needs;
   }
   std::vector<Option> options() const override {
-    return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms next to kvzip, times the root of the tokens"),
-            choice_option("repeat", {"fitting", "always", "late", "whole"}, "fitting",
-                          "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
-                          "through the later layers or the whole model instead of by the budget")};
+    std::vector<Option> options = rms_scorer().options();
+    options.insert(
+        options.end(),
+        {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms next to kvzip, times the root of the tokens"),
+         choice_option("repeat", {"fitting", "always", "late", "whole"}, "fitting",
+                       "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
+                       "through the later layers or the whole model instead of by the budget")});
+    return options;
   }
   bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
-    const LayerScores& rms = evidence.reference_rms();
+    const LayerScores rms = rms_scorer().score(evidence, options);
     const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.layer().n_tokens));
     LayerScores scores;
     if (!evidence.layer().passes.empty()) scores = kvzip_scorer().score(evidence, options);

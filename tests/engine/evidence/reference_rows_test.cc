@@ -2,6 +2,7 @@
 // them; and the rows of a late repeat.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -178,6 +179,69 @@ TEST(ReferenceRows, SayHowKeysAreCoded) {
                                  }
                                }});
     }
+  }
+}
+
+// Returns the attention of the reference rows of one head's group on all entries, in double precision:
+// [n_reference_rows * n_group][n_entries].
+std::vector<std::vector<double>> reference_attention(const LayerView& view, int head) {
+  const int d = view.shape.key_dim, n_group = view.shape.n_group;
+  const auto keys = keys_of(view, head);
+  std::vector<std::vector<double>> rows;
+  for (int r = 0; r < view.n_reference_rows * n_group; ++r) {
+    const float* q = view.reference_q + (std::ptrdiff_t{r / n_group} * view.n_head + head * n_group + r % n_group) * d;
+    std::vector<double>& weights = rows.emplace_back();
+    for (const std::vector<double>& key : keys) {
+      double score = 0;
+      for (int c = 0; c < d; ++c) score += static_cast<double>(q[c]) * key[static_cast<std::size_t>(c)];
+      weights.push_back(std::exp(score * static_cast<double>(view.shape.spec.scale)));
+    }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (double& weight : weights) weight /= sum;
+  }
+  return rows;
+}
+
+// Where the question is in sight, what the last 32 rows look at counts with the tokens around it.
+TEST(ReferenceRows, TheLastOnesWeighAsTheQuestion) {
+  constexpr double kWeight = 3;
+  for (const int n_tokens : {300, 20}) {
+    observe(n_tokens, [&](const LayerView& view, const ParallelFor& parallel_for) {
+      const EvictionOptions options = EvictionOptions::parse("auto-fast:window=4,question=last,question-weight=3");
+      const EvictionOptions without = EvictionOptions::parse("auto-fast:window=4");
+      LayerEvidence evidence(view, options, 0, parallel_for);
+      const LayerScores scores = find_scorer("rms").score(evidence, options);
+      const LayerScores plain = find_scorer("rms").score(evidence, without);
+      const int n_group = view.shape.n_group, n_last = std::min(32, view.n_reference_rows);
+      for (int h = 0; h < view.n_kv_head; ++h) {
+        const auto head = static_cast<std::size_t>(h);
+        const auto rows = reference_attention(view, h);
+        const int n = n_tokens - 4;
+        ASSERT_EQ(std::ssize(scores[head]), n);
+        std::vector<std::vector<double>> rms(static_cast<std::size_t>(n_group), std::vector<double>(rows[0].size()));
+        for (int g = 0; g < n_group; ++g) {
+          for (std::size_t i = 0; i < rows[0].size(); ++i) {
+            double sum = 0;
+            for (int r = view.n_reference_rows - n_last; r < view.n_reference_rows; ++r) {
+              const double weight = rows[static_cast<std::size_t>(r * n_group + g)][i];
+              sum += weight * weight;
+            }
+            rms[static_cast<std::size_t>(g)][i] = std::sqrt(sum / n_last);
+          }
+        }
+        for (int i = 0; i < n; ++i) {
+          double expected = 0;
+          for (const std::vector<double>& of_head : rms) {
+            const auto first = of_head.begin() + std::max(i - 3, 0), last = of_head.begin() + std::min(i + 4, n);
+            expected += kWeight * *std::max_element(first, last) / n_group;
+          }
+          const auto at = static_cast<std::size_t>(i);
+          EXPECT_NEAR(static_cast<double>(scores[head][at]), static_cast<double>(plain[head][at]) + expected,
+                      2e-4 * (1 + expected))
+              << i;
+        }
+      }
+    });
   }
 }
 
