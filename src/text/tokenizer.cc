@@ -51,13 +51,13 @@ bool is_white_space(char32_t character) {
 }
 
 // Returns for each place of a text, the end included, whether it is inside a group of three digits. Groups begin with a
-// number, or with the text; for some kinds those of ASCII's digits after other digits do, too.
-std::vector<bool> places_in_groups(std::string_view text) {
+// number, or with the text; those of ASCII's digits after other digits do if `ascii_alone`.
+std::vector<bool> places_in_groups(std::string_view text, bool ascii_alone) {
   std::vector<bool> inside(text.size() + 1);
   std::size_t n_digits = 0, n_ascii_digits = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t n = WordBreaks::digit_bytes(text.substr(at));
-    inside[at] = n > 0 && n_digits % 3 != 0 && (n > 1 || n_ascii_digits % 3 != 0);
+    inside[at] = n > 0 && (ascii_alone && n == 1 ? n_ascii_digits : n_digits) % 3 != 0;
     n_digits = n > 0 ? n_digits + 1 : 0;
     n_ascii_digits = n == 1 ? n_ascii_digits + 1 : 0;
     at += n > 0 ? n : first_character(text.substr(at)).n_bytes;
@@ -454,7 +454,8 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
     return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), bytes) - ends.begin());
   };
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
-  const std::vector<bool> is_in_group = places_in_groups(piece.substr(begin, end - begin));
+  const std::vector<bool> is_in_group =
+      places_in_groups(piece.substr(begin, end - begin), breaks_.groups_ascii_alone());
   const bool is_first = decides_later(head);
   const std::string_view none;
   for (const std::string_view beginning : {is_first ? head : none, is_first ? none : head}) {

@@ -93,6 +93,7 @@ WordBreaks::WordBreaks(std::string_view kind, std::size_t window_bytes) : most_d
   after_spaces_ = !at_spaces_;
   at_lines_ = !has_words_of_words;
   knows_all_digits_ = !has_words_of_words;
+  groups_ascii_alone_ = kind == "default" || kind == "falcon";
   groups_from_end_ = has_words_of_words || kind == "afmoe" || kind == "tiny_aya" || kind == "cohere2moe";
 }
 

@@ -19,6 +19,9 @@ class WordBreaks {
   // Returns true if the depth of libllama's calls grows with the words. If it does not, texts stay in one piece.
   bool recurse() const { return recurse_; }
 
+  // Returns true if groups of three digits begin again where ASCII's digits follow others of Unicode's.
+  bool groups_ascii_alone() const { return groups_ascii_alone_; }
+
   // The rest of the long number that was met last has `n_digits` characters in the bytes [begin, end).
   struct Number {
     std::size_t begin = 0, end = 0, n_digits = 0;
@@ -39,9 +42,10 @@ class WordBreaks {
 
   const std::size_t most_digits_;  // of a number that libllama gets whole
   bool recurse_ = true;
-  bool at_spaces_ = true;         // a word begins before a space between letters
-  bool at_lines_ = true;          // a word begins after the end of a line, before a letter
-  bool after_spaces_ = false;     // also if white space comes before the line's end
+  bool at_spaces_ = true;      // a word begins before a space between letters
+  bool at_lines_ = true;       // a word begins after the end of a line, before a letter
+  bool after_spaces_ = false;  // also if white space comes before the line's end
+  bool groups_ascii_alone_ = false;
   bool groups_from_end_ = false;  // numbers are cut into groups of three digits, counted from the last digit
   bool knows_all_digits_ = true;  // Unicode's numbers count as digits, not ASCII's only
 };

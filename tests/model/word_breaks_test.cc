@@ -125,6 +125,22 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
   }
 }
 
+// Groups of three digits that count all digits go on where ASCII's digits follow others.
+TEST_P(WordBreaksTest, GroupsOfDigitsGoOnInWindows) {
+  if (std::string(GetParam()) == "superbpe") GTEST_SKIP() << "libllama's time is quadratic in the length of a number";
+  constexpr std::size_t kWindowBytes = Tokenizer::kWindowBytes / 16;
+  const TinyModel file = file_with_runs_of(12);
+  const Tokenizer tokenizer(file.path(), kWindowBytes);
+  for (int n = 0; n < 3; ++n) {
+    std::string text = "a", last;
+    for (int i = 0; i <= n; ++i) text += "\u00bd";
+    for (int i = 0; i < 10; ++i) last += "\u00bd";
+    for (int i = 0; i < 10; ++i) last += "12";
+    text += std::string(kWindowBytes, '1') + last + "Q";
+    expect_tokens_of_the_whole(tokenizer, text, std::to_string(n + 1) + " digits before ASCII's");
+  }
+}
+
 TEST_P(WordBreaksTest, WindowsOfTheProductHaveTheTokensOfTheWhole) {
   std::mt19937 random(1);
   const TinyModel file = file_with_runs_of(200);
