@@ -284,6 +284,8 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethodTest, testing::ValuesIn(session_methods()), method_test_name);
+INSTANTIATE_TEST_SUITE_P(Question, DeviceMethodTest, testing::Values("auto-fast:bits=own,fit=none,question=last"),
+                         method_test_name);
 
 }  // namespace
 }  // namespace winnow::test

@@ -2,6 +2,8 @@
 // the reference rows find tokens that attention's output consists of: kvzip alone harms running text, and rms alone
 // loses needles.
 //   score_i = kvzip_i + rms-weight * sqrt(N) * rms_i
+// With question=last, what the question looks at counts as well (evidence/question_scores.h). It has no factor, since
+// it is made of attention weights as kvzip is; at 90 times the weight it displaced what the pass looks up.
 //
 // When a stored cache is cut again there is no context to repeat: entries are then scored by rms alone, and keep the
 // score of an earlier cut if that is higher.
@@ -16,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "eviction/evidence/question_scores.h"
 #include "eviction/options/registry.h"
 
 namespace winnow {
@@ -31,7 +34,7 @@ class Combined final : public Scorer {
     return needs;
   }
   std::vector<Option> options() const override {
-    std::vector<Option> options = rms_scorer().options();
+    std::vector<Option> options = question_options();
     options.insert(
         options.end(),
         {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms next to kvzip, times the root of the tokens"),
@@ -43,7 +46,7 @@ class Combined final : public Scorer {
   bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
-    const LayerScores rms = rms_scorer().score(evidence, options);
+    const LayerScores& rms = evidence.reference_rms();
     const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.layer().n_tokens));
     LayerScores scores;
     if (!evidence.layer().passes.empty()) scores = kvzip_scorer().score(evidence, options);
@@ -52,6 +55,7 @@ class Combined final : public Scorer {
       scores[h].resize(rms[h].size());
       for (std::size_t i = 0; i < scores[h].size(); ++i) scores[h][i] += factor * rms[h][i];
     }
+    add_question_scores(evidence, options, scores);
     return scores;
   }
 };

@@ -203,15 +203,15 @@ std::vector<std::vector<double>> reference_attention(const LayerView& view, int 
 }
 
 // Where the question is in sight, what the last 32 rows look at counts with the tokens around it.
-TEST(ReferenceRows, TheLastOnesWeighAsTheQuestion) {
+void expect_weight_of_question(const std::string& method, const char* scorer) {
   constexpr double kWeight = 3;
   for (const int n_tokens : {300, 20}) {
     observe(n_tokens, [&](const LayerView& view, const ParallelFor& parallel_for) {
-      const EvictionOptions options = EvictionOptions::parse("auto-fast:window=4,question=last,question-weight=3");
-      const EvictionOptions without = EvictionOptions::parse("auto-fast:window=4");
+      const EvictionOptions options = EvictionOptions::parse(method + ":window=4,question=last,question-weight=3");
+      const EvictionOptions without = EvictionOptions::parse(method + ":window=4");
       LayerEvidence evidence(view, options, 0, parallel_for);
-      const LayerScores scores = find_scorer("rms").score(evidence, options);
-      const LayerScores plain = find_scorer("rms").score(evidence, without);
+      const LayerScores scores = find_scorer(scorer).score(evidence, options);
+      const LayerScores plain = find_scorer(scorer).score(evidence, without);
       const int n_group = view.shape.n_group, n_last = std::min(32, view.n_reference_rows);
       for (int h = 0; h < view.n_kv_head; ++h) {
         const auto head = static_cast<std::size_t>(h);
@@ -243,6 +243,11 @@ TEST(ReferenceRows, TheLastOnesWeighAsTheQuestion) {
       }
     });
   }
+}
+
+TEST(ReferenceRows, TheLastOnesWeighAsTheQuestion) {
+  expect_weight_of_question("auto-fast", "rms");
+  expect_weight_of_question("auto", "combined");
 }
 
 TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
