@@ -1,8 +1,8 @@
 // The places where a tokenizer of byte pairs certainly begins a new word, by the name of its pre-tokenizer
 // ("tokenizer.ggml.pre"). libllama splits most kinds of words with std::regex, which recurses once a character, so that
 // some 26,000 letters, dots or spaces in a row exhaust a thread's stack. It therefore gets texts in pieces that are
-// short enough. One kind (jais-2, which cuts white space into blocks of 512) may give other blocks for more than 8,000
-// characters of white space.
+// short enough. In white space of more than 8,000 characters tokens may be other ones: one kind (jais-2) cuts it into
+// blocks of 512, and many take it up to its last line's end for one word, which a window may not see.
 #pragma once
 
 #include <cstddef>
