@@ -246,9 +246,15 @@ bool is_sign(char32_t character) {
 bool decides_later(std::string_view word) {
   if (word.empty()) return false;
   const Utf8Step first = first_character(word);
-  if (is_line_end(first.character)) return false;
-  return is_white_space(first.character) ||
-         (is_sign(first.character) && word.size() > first.n_bytes && is_line_end(word[first.n_bytes]));
+  if (is_line_end(first.character) || (!is_white_space(first.character) && !is_sign(first.character))) return false;
+  word.remove_prefix(first.n_bytes);
+  if (is_sign(first.character) && (word.empty() || !is_line_end(static_cast<unsigned char>(word[0])))) return false;
+  while (!word.empty()) {
+    const Utf8Step step = first_character(word);
+    if (!is_white_space(step.character)) return false;
+    word.remove_prefix(step.n_bytes);
+  }
+  return true;
 }
 
 // Returns the bytes of a word's beginning in the order in which they are tried: all of them, those before its last ends

@@ -138,6 +138,10 @@ TEST_P(WordBreaksTest, GroupsOfDigitsGoOnInWindows) {
     for (int i = 0; i < 10; ++i) last += "12";
     text += std::string(kWindowBytes, '1') + last + "Q";
     expect_tokens_of_the_whole(tokenizer, text, std::to_string(n + 1) + " digits before ASCII's");
+    std::string number =
+        std::string(57, '.') + "a c " + std::string(kWindowBytes + 96 + static_cast<std::size_t>(n), '6');
+    for (int i = 0; i < 40; ++i) number += "12";
+    expect_tokens_of_the_whole(tokenizer, number, std::to_string(n) + " digits more behind a word");
   }
 }
 
