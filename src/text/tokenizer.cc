@@ -241,6 +241,11 @@ bool is_sign(char32_t character) {
   return !is_white_space(character) && !others.contains(character);
 }
 
+// Returns true if the character before a place is white space.
+bool follows_space(std::string_view text, std::size_t at) {
+  return at > 0 && is_white_space(first_character(text.substr(character_begin(text, at - 1))).character);
+}
+
 // Returns true if how the word goes on may depend on its beginning though the tokens in its middle do not: white space
 // that begins with no line's end, and ends of lines behind a sign.
 bool decides_later(std::string_view word) {
@@ -408,13 +413,12 @@ std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_v
 // Words of letters, signs or digits are taken to begin with the window, so one of white space is looked for. Ends of
 // lines before other white space are no part of it: they are words of their own (spark2_5), or its tokens do not depend
 // on them. Ends of lines behind a sign may belong to its word, so that other white space behind them does not (llama3).
-std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t end,
+std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, std::size_t place,
                                     const std::vector<Token>& window, std::string_view head) const {
   std::size_t word = begin, before = begin;  // the word's beginning, that of the character before
   bool is_inside = false, is_behind_sign = false,
        is_all_lines = false;  // in white space; in ends of lines with no other white space before
-  const std::size_t middle = begin + (end - begin) / 2;
-  for (std::size_t at = begin; at <= middle;) {
+  for (std::size_t at = begin; at < place;) {
     const Utf8Step step = first_character(piece.substr(at));
     const bool is_line = is_line_end(step.character);
     if (!is_inside || (is_all_lines && !is_line)) word = is_line && is_behind_sign ? before : at;
@@ -425,10 +429,11 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
     at += step.n_bytes;
   }
   if (!is_inside) word = begin;
-  if (word == begin && !head.empty()) return head;
+  const bool began_before = word == begin && (!is_inside || follows_space(piece, begin));
+  if (began_before && !head.empty()) return head;
   std::size_t last = word;
   if (is_inside) {
-    while (last < std::min(word + window_bytes_ / 8, end)) {
+    while (last < std::min(word + window_bytes_ / 8, place)) {
       const Utf8Step step = first_character(piece.substr(last));
       if (last > word && !is_white_space(step.character)) break;
       last += step.n_bytes;
@@ -445,16 +450,15 @@ std::string_view Tokenizer::head_of(std::string_view piece, std::size_t begin, s
 // Returns the window at the first place where it has all the tokens that this window has up to its last quarter. If
 // there is none, as inside a group of three digits, the place with the most common tokens is taken. How a word goes on
 // may depend on how it begins (spark2_5: a line's end is a word, but not after a space), so the places are tried a
-// second time with `head` before the text, or with less of it where a token would span both. If the
-// difference may show in later windows alone, `head` comes first. Inside a number,
-// only places after a multiple of three of its digits count, since many kinds cut numbers into groups of three, which
-// tokens of single digits do not show.
+// second time with their head before the text, or with less of it where a token would span both. If the difference may
+// show in later windows alone, the head comes first. Inside a number, only places after a multiple of three of its
+// digits count, since many kinds cut numbers into groups of three, which tokens of single digits do not show.
 Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
                                          std::size_t end, const std::vector<Token>& window, bool parse_special) const {
   constexpr int kMostTries = 8;
   const std::size_t eighth = (end - begin) / 8;
   const std::vector<std::size_t> ends = ends_of(window, piece.substr(begin, end - begin));
-  Window best{window.size(), end, {}, {}};
+  Window best{window.size(), end, {}, {}, head};
   std::size_t most_same = 0;
   const auto n_up_to = [&](std::size_t bytes) {
     return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), bytes) - ends.begin());
@@ -462,15 +466,16 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
   const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
   const std::vector<bool> is_in_group =
       places_in_groups(piece.substr(begin, end - begin), breaks_.groups_ascii_alone());
-  const bool is_first = decides_later(head);
-  const std::string_view none;
-  for (const std::string_view beginning : {is_first ? head : none, is_first ? none : head}) {
+  for (const bool is_second : {false, true}) {
     std::size_t i = n_up_to(4 * eighth - 1);
     for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
       const std::size_t at = begin + ends[i];
       if (character_begin(piece, at) != at || is_in_group[ends[i]]) continue;
       ++n_tries;
       const std::size_t stop = character_begin(piece, std::min(at + window_bytes_, piece.size()));
+      const std::string_view own = head_of(piece, begin, at, window, head);
+      const std::string_view beginning =
+          (follows_space(piece, at) && decides_later(own)) != is_second ? own : std::string_view();
       std::string_view before;
       std::vector<Token> next;
       for (const std::size_t n : lengths_of(beginning)) {  // where a token spans both, the next one is taken
@@ -482,7 +487,7 @@ Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_vie
       const auto same = std::mismatch(due.begin(), due.end(), next.begin(), next.end()).first;
       const auto n_same = static_cast<std::size_t>(same - due.begin());
       const bool is_like_it = n_same == due.size();
-      if (best.tokens.empty() || n_same > most_same || is_like_it) best = {i + 1, at, before, std::move(next)};
+      if (best.tokens.empty() || n_same > most_same || is_like_it) best = {i + 1, at, before, std::move(next), own};
       most_same = std::max(most_same, n_same);
       if (is_like_it) return best;
     }
@@ -503,7 +508,6 @@ std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_sp
     tokens.insert(tokens.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(n));
   };
   Window window;
-  std::string_view head;  // beginning of the word in whose middle the window is
   WordBreaks::Number number;
   for (std::size_t begin = 0; begin < piece.size();) {
     const std::size_t end = character_begin(piece, std::min(begin + window_bytes_, piece.size()));
@@ -517,12 +521,10 @@ std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_sp
     if (at > begin || end == piece.size()) {
       take(window.tokens, window.tokens.size());
       window = {};
-      head = {};
       begin = stop;
       continue;
     }
-    head = head_of(piece, begin, end, window.tokens, head);
-    Window next = next_window(piece, head, begin, end, window.tokens, parse_special);
+    Window next = next_window(piece, window.head, begin, end, window.tokens, parse_special);
     take(window.tokens, next.n_tokens_before);
     begin = next.begin;
     window = std::move(next);

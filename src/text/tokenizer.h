@@ -70,6 +70,7 @@ class Tokenizer {
     std::size_t begin = 0;
     std::string_view before;  // bytes that the call read before them
     std::vector<Token> tokens;
+    std::string_view head;  // beginning of the word that it begins in
   };
 
   void require_tokens() const;
@@ -80,10 +81,10 @@ class Tokenizer {
   bool is_too_deep(std::string_view piece) const;
   std::vector<std::size_t> ends_of(const std::vector<Token>& tokens, std::string_view text) const;
   std::vector<Token> tokens_behind(std::string_view head, std::string_view text, bool parse_special) const;
-  // Returns the first tokens' bytes of the word that goes over the middle of a window, about an eighth of a window and
-  // at most a quarter; `head`, which an earlier window had, if the word did not begin in this one.
-  std::string_view head_of(std::string_view piece, std::size_t begin, std::size_t end, const std::vector<Token>& window,
-                           std::string_view head) const;
+  // Returns the beginning of the word that goes over a place in a window which begins at `begin`, about an eighth of a
+  // window and at most a quarter; `head`, the window's own, if the word did not begin in it.
+  std::string_view head_of(std::string_view piece, std::size_t begin, std::size_t place,
+                           const std::vector<Token>& window, std::string_view head) const;
   // Returns the window after the one whose bytes [begin, end) have the tokens `window`.
   Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
                      const std::vector<Token>& window, bool parse_special) const;

@@ -116,6 +116,11 @@ TEST_P(WordBreaksTest, WordsOfWhiteSpaceBeginWhereTheyDoInTheWhole) {
     while (text.size() < 3 * kWindowBytes / 2) text += "\u65e5";
     expect_tokens_of_the_whole(tokenizer, text, "white space behind " + std::to_string(n) + " letters");
   }
+  // Two words of white space, of which the second one begins with ends of lines in a window's middle.
+  std::string two = "\u3000\u3000\u3000\u3000\u3000\u3000   " + std::string(215, '\n');
+  two += "jjj\u0915\u093f\u0915\u093f\u0915\u093f" + std::string(361, '\r') + "\n\n\n..bbb";
+  while (two.size() < 3 * kWindowBytes / 2) two += "\u65e5";
+  expect_tokens_of_the_whole(tokenizer, two, "two words of white space");
   // Ends of lines behind a sign may belong to its word, so that the space begins the next one.
   for (const char* sign : {"\x7f", "."}) {
     for (const std::size_t n : {415U, 416U, 417U, 418U}) {
