@@ -103,9 +103,10 @@ struct SessionOptions {
   std::optional<Budget> budget;  // part of the cache to keep; needed by every method but full, which takes none
   std::int32_t n_ctx = 0;        // most tokens of the sequence (logical length); 0: the model's trained context
 
-  // Whether prompts end with the question that is answered next, and are cut with it in sight. Methods that would rank
-  // by the whole prompt alone (the scorers rms and combined: auto) then weigh what its last rows look at, as with their
-  // option question=last. It has no effect with chunked prefill, whose cuts come before the question.
+  // True says that prompts end with the question that is answered next, and are cut with it in sight. Methods that
+  // would rank by the whole prompt alone (the scorers rms and combined: auto) then weigh what its last rows look at:
+  // they get the option question=last, which question-weight=0 makes of no effect. Chunked prefill, whose cuts come
+  // before the question, ignores it.
   bool question_aware = false;
 
   // Chunked prefill: a first prompt longer than this goes through all layers in chunks of so many tokens, and the cache

@@ -76,6 +76,8 @@ class Tokenizer {
   void require_tokens() const;
   // Returns the tokens of a text by one call of libllama.
   std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
+
+  // Long words in windows (tokenizer_windows.cc).
   // Returns the tokens of a piece, without begin and end tokens, by calls that are not too deep.
   std::vector<Token> piece_tokens(std::string_view piece, bool parse_special) const;
   bool is_too_deep(std::string_view piece) const;
@@ -88,6 +90,7 @@ class Tokenizer {
   // Returns the window after the one whose bytes [begin, end) have the tokens `window`.
   Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
                      const std::vector<Token>& window, bool parse_special) const;
+
   const Specials& specials() const;
   // Returns the places at which a text is cut into pieces, 0 first.
   std::vector<std::size_t> cuts(std::string_view text, bool parse_special) const;

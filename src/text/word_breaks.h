@@ -42,12 +42,12 @@ class WordBreaks {
 
   const std::size_t most_digits_;  // of a number that libllama gets whole
   bool recurse_ = true;
-  bool at_spaces_ = true;      // a word begins before a space between letters
-  bool at_lines_ = true;       // a word begins after the end of a line, before a letter
-  bool after_spaces_ = false;  // also if white space comes before the line's end
-  bool groups_ascii_alone_ = false;
-  bool groups_from_end_ = false;  // numbers are cut into groups of three digits, counted from the last digit
-  bool knows_all_digits_ = true;  // Unicode's numbers count as digits, not ASCII's only
+  bool at_spaces_ = true;            // a word begins before a space between letters
+  bool at_lines_ = true;             // a word begins after the end of a line, before a letter
+  bool after_spaces_ = false;        // also if white space comes before the line's end
+  bool groups_ascii_alone_ = false;  // groups of three digits begin again where ASCII's follow others
+  bool groups_from_end_ = false;     // numbers are cut into groups of three digits, counted from the last digit
+  bool knows_all_digits_ = true;     // Unicode's numbers count as digits, not ASCII's only
 };
 
 }  // namespace winnow

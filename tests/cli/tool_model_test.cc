@@ -238,6 +238,18 @@ TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
   EXPECT_GT(agnostic["kv"]["entries_kept"], 64 * n_heads + 5 * n_heads);
 }
 
+TEST_F(ToolWithModel, QuestionInSightWeighs) {
+  const auto method = [&](const Words& more) {
+    Words flags{"-p", long_text(), "-n", "1", "--kv-evict", "auto-fast", "--kv-budget", "20%"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return report(flags)["kv"]["method"].get<std::string>();
+  };
+  EXPECT_EQ(method({"-q", "What did the traveller find on day 3?"}), "auto-fast");
+  EXPECT_EQ(method({"-q", "What did the traveller find on day 3?", "--question-aware"}), "auto-fast:question=last");
+  EXPECT_EQ(method({"--chat"}), "auto-fast:question=last");
+  EXPECT_EQ(method({}), "auto-fast");
+}
+
 TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
   const Json json = report({"-p", "The harbour master keeps the key of the lighthouse in a blue tin.", "-q",
                             "Where is the key?", "-n", "24"});

@@ -14,22 +14,21 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench" / "server"))
+from server_process import Server  # noqa: E402
+
 # In an order in which every result that a page reads is there.
 PAGES = ["README", "docs/quickstart", "docs/choosing-a-method", "docs/tuning", "docs/faq", "docs/glossary",
          "docs/coming-from-llama.cpp", "docs/coming-from-kvpress", "docs/cookbook"]
 SMALL = {"--limit": "1", "-n": "4", "-p": "64", "-d": "0,256", "--lengths": "1024", "--tokens": "600"}
 SMALL_OF = {"bench": {**SMALL, "-n": "2"}, "run": {**SMALL, "-p": None}}  # None: as it is
-PORT = re.compile(r'"listening".*"port": ?(\d+)')
-FEWER = {"run": ["-n", "4"], "chat": ["-n", "4"], "bench": ["-r", "1"], "eval": ["--limit", "1"], "serve": ["--port", "0"]}
+FEWER = {"run": ["-n", "4"], "chat": ["-n", "4"], "bench": ["-r", "1"], "eval": ["--limit", "1"]}
 
 
 def small(words):
@@ -42,27 +41,10 @@ def small(words):
     return out + ([] if "--help" in out or more[:1] and more[0] in out else more)
 
 
-def serve(tool, words):
-    """Starts a server, waits until it can answer, and stops it. Returns its exit code."""
-    with subprocess.Popen([tool, *words], stderr=subprocess.PIPE, text=True) as server:
-        port = next((match.group(1) for match in map(PORT.search, server.stderr) if match), None)
-        while port and server.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10)
-                break
-            except urllib.error.HTTPError:
-                time.sleep(0.1)  # it still reads the model
-        server.send_signal(signal.SIGINT)
-        rest = server.stderr.read()
-    if server.returncode:
-        print(rest, file=sys.stderr)
-    return server.returncode
-
-
 def winnow(tool, words):
     words = small(words)
     if words[0] == "serve":
-        return serve(tool, words)
+        return Server(tool, *words[1:]).stop()
     ran = subprocess.run([tool, *words], input="What is this about?\n" if words[0] == "chat" else None, text=True)
     return ran.returncode
 

@@ -187,7 +187,7 @@ TEST(Auto, WeighsAQuestionInSight) {
   EXPECT_EQ(method("auto-fast", "34%", 64).text(), "auto-fast");
   EXPECT_EQ(method("snapkv", "34%").text(), "snapkv");
   EXPECT_EQ(engine->open(auto_options("auto-fast", "34%")).options().eviction.text(), "auto-fast");
-  // What it keeps differs, and a file says what was weighed.
+  // Other entries stay, and a file says that the question weighed.
   SessionOptions options = auto_options("auto-fast", "34%");
   options.question_aware = true;
   Session aware = engine->open(options), agnostic = engine->open(auto_options("auto-fast", "34%"));

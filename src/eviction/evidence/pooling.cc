@@ -89,6 +89,16 @@ std::vector<float> group_only(std::span<const float> columns, int n_group, Group
   return out;
 }
 
+std::vector<float> pool_then_group(std::span<const float> columns, int n_group, Pooling pool, int kernel,
+                                   GroupReduction reduction) {
+  const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
+  std::vector<float> pooled(columns.size());
+  for (std::size_t g = 0; g < static_cast<std::size_t>(n_group); ++g) {
+    pool_row(columns.subspan(g * n, n), pool, kernel, std::span(pooled).subspan(g * n, n));
+  }
+  return group_only(pooled, n_group, reduction);
+}
+
 std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,
                                   GroupReduction reduction) {
   const std::string& name = options.text_of("pool");
@@ -100,12 +110,7 @@ std::vector<float> pool_and_group(std::span<const float> columns, int n_group, c
     pool_row(grouped, pool, kernel, out);
     return out;
   }
-  const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
-  std::vector<float> pooled(columns.size());
-  for (std::size_t g = 0; g < static_cast<std::size_t>(n_group); ++g) {
-    pool_row(columns.subspan(g * n, n), pool, kernel, std::span(pooled).subspan(g * n, n));
-  }
-  return group_only(pooled, n_group, reduction);
+  return pool_then_group(columns, n_group, pool, kernel, reduction);
 }
 
 }  // namespace winnow

@@ -21,6 +21,10 @@ GroupReduction group_reduction(const EvictionOptions& options);
 // always divides by kernel.
 void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out);
 
+// Returns columns [n_group][n] pooled and then reduced to [n].
+std::vector<float> pool_then_group(std::span<const float> columns, int n_group, Pooling pool, int kernel,
+                                   GroupReduction reduction);
+
 // Returns columns [n_group][n] pooled and reduced to [n], in the order of the options. `reduction` is the options' or
 // the method's own.
 std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,

@@ -1,7 +1,6 @@
 #include "eviction/evidence/question_scores.h"
 
 #include <cstddef>
-#include <span>
 
 #include "eviction/evidence/pooling.h"
 
@@ -22,16 +21,11 @@ void add_question_scores(LayerEvidence& evidence, const EvictionOptions& options
   const auto weight = static_cast<float>(options.number("question-weight"));
   if (options.text_of("question") == "none" || weight == 0) return;
   const std::vector<std::vector<float>> rms = evidence.last_rows_rms(kQuestionRows);
-  const auto n_group = static_cast<std::size_t>(evidence.n_group());
   evidence.for_each_head([&](int h) {
-    const std::vector<float>& columns = rms[static_cast<std::size_t>(h)];
-    const std::size_t n = columns.size() / n_group;
-    std::vector<float> pooled(columns.size());
-    for (std::size_t g = 0; g < n_group; ++g) {
-      pool_row(std::span(columns).subspan(g * n, n), Pooling::kMax, kKernel, std::span(pooled).subspan(g * n, n));
-    }
-    const std::vector<float> mean = group_only(pooled, evidence.n_group(), GroupReduction::kMean);
-    for (std::size_t i = 0; i < n; ++i) scores[static_cast<std::size_t>(h)][i] += weight * mean[i];
+    const auto head = static_cast<std::size_t>(h);
+    const std::vector<float> pooled =
+        pool_then_group(rms[head], evidence.n_group(), Pooling::kMax, kKernel, GroupReduction::kMean);
+    for (std::size_t i = 0; i < pooled.size(); ++i) scores[head][i] += weight * pooled[i];
   });
 }
 

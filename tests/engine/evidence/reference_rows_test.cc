@@ -182,15 +182,19 @@ TEST(ReferenceRows, SayHowKeysAreCoded) {
   }
 }
 
-// Returns the attention of the reference rows of one head's group on all entries, in double precision:
-// [n_reference_rows * n_group][n_entries].
-std::vector<std::vector<double>> reference_attention(const LayerView& view, int head) {
+// The attention of the reference rows of one head's group on all entries, in double precision.
+struct ReferenceRowsOfHead {
+  std::vector<std::vector<double>> weights;  // [n_reference_rows * n_group][n_entries]
+  std::vector<double> log_sum_exp;           // [n_reference_rows * n_group]
+};
+
+ReferenceRowsOfHead reference_attention(const LayerView& view, int head) {
   const int d = view.shape.key_dim, n_group = view.shape.n_group;
   const auto keys = keys_of(view, head);
-  std::vector<std::vector<double>> rows;
+  ReferenceRowsOfHead rows;
   for (int r = 0; r < view.n_reference_rows * n_group; ++r) {
     const float* q = view.reference_q + (std::ptrdiff_t{r / n_group} * view.n_head + head * n_group + r % n_group) * d;
-    std::vector<double>& weights = rows.emplace_back();
+    std::vector<double>& weights = rows.weights.emplace_back();
     for (const std::vector<double>& key : keys) {
       double score = 0;
       for (int c = 0; c < d; ++c) score += static_cast<double>(q[c]) * key[static_cast<std::size_t>(c)];
@@ -198,11 +202,12 @@ std::vector<std::vector<double>> reference_attention(const LayerView& view, int 
     }
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     for (double& weight : weights) weight /= sum;
+    rows.log_sum_exp.push_back(std::log(sum));
   }
   return rows;
 }
 
-// Where the question is in sight, what the last 32 rows look at counts with the tokens around it.
+// The scorer adds what the last 32 rows look at, with the tokens around it, where the question is in sight.
 void expect_weight_of_question(const std::string& method, const char* scorer) {
   constexpr double kWeight = 3;
   for (const int n_tokens : {300, 20}) {
@@ -215,7 +220,7 @@ void expect_weight_of_question(const std::string& method, const char* scorer) {
       const int n_group = view.shape.n_group, n_last = std::min(32, view.n_reference_rows);
       for (int h = 0; h < view.n_kv_head; ++h) {
         const auto head = static_cast<std::size_t>(h);
-        const auto rows = reference_attention(view, h);
+        const auto rows = reference_attention(view, h).weights;
         const int n = n_tokens - 4;
         ASSERT_EQ(std::ssize(scores[head]), n);
         std::vector<std::vector<double>> rms(static_cast<std::size_t>(n_group), std::vector<double>(rows[0].size()));
@@ -255,28 +260,19 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
     const EvictionOptions options = EvictionOptions::parse("snapkv:scorer=rms,window=32,sinks=4");
     LayerEvidence evidence(view, options, 0, parallel_for);
     const LayerScores scores = find_scorer("rms").score(evidence, options);
-    const int d = view.shape.key_dim, n_group = view.shape.n_group;
+    const int n_group = view.shape.n_group;
     std::vector<float> log_sum_exp(static_cast<std::size_t>(view.n_reference_rows * view.n_head));
     for (int h = 0; h < view.n_kv_head; ++h) {
-      const auto keys = keys_of(view, h);
-      std::vector<double> squares(keys.size(), 0.0);
-      for (int r = 0; r < view.n_reference_rows; ++r) {
-        for (int g = 0; g < n_group; ++g) {
-          const float* q = view.reference_q + (std::ptrdiff_t{r} * view.n_head + h * n_group + g) * d;
-          std::vector<double> weights;
-          double sum = 0;
-          for (const std::vector<double>& key : keys) {
-            double score = 0;
-            for (int c = 0; c < d; ++c) score += static_cast<double>(q[c]) * key[static_cast<std::size_t>(c)];
-            weights.push_back(std::exp(score * static_cast<double>(view.shape.spec.scale)));
-            sum += weights.back();
-          }
-          for (std::size_t j = 0; j < keys.size(); ++j) squares[j] += weights[j] * weights[j] / (sum * sum);
-          log_sum_exp[static_cast<std::size_t>(r * view.n_head + h * n_group + g)] = static_cast<float>(std::log(sum));
-        }
+      const ReferenceRowsOfHead rows = reference_attention(view, h);
+      std::vector<double> squares(rows.weights[0].size(), 0.0);
+      for (int r = 0; r < view.n_reference_rows * n_group; ++r) {
+        const auto row = static_cast<std::size_t>(r);
+        for (std::size_t j = 0; j < squares.size(); ++j) squares[j] += rows.weights[row][j] * rows.weights[row][j];
+        log_sum_exp[static_cast<std::size_t>(r / n_group * view.n_head + h * n_group + r % n_group)] =
+            static_cast<float>(rows.log_sum_exp[row]);
       }
-      ASSERT_EQ(scores[static_cast<std::size_t>(h)].size(), keys.size() - 32);
-      for (std::size_t j = 0; j < keys.size() - 32; ++j) {
+      ASSERT_EQ(scores[static_cast<std::size_t>(h)].size(), squares.size() - 32);
+      for (std::size_t j = 0; j < squares.size() - 32; ++j) {
         const double expected = std::sqrt(squares[j] / (view.n_reference_rows * n_group));
         EXPECT_NEAR(static_cast<double>(scores[static_cast<std::size_t>(h)][j]), expected, 2e-4 * expected) << j;
       }
