@@ -64,6 +64,15 @@ std::string valid_utf8(std::string_view bytes) {
   return text += bytes;
 }
 
+std::string utf8_of(char32_t character) {
+  const auto byte = [](char32_t bits) { return static_cast<char>(bits); };
+  const auto next = [&](int shift) { return byte(0x80 | (character >> shift & 0x3F)); };
+  if (character < 0x80) return {byte(character)};
+  if (character < 0x800) return {byte(0xC0 | character >> 6), next(0)};
+  if (character < 0x10000) return {byte(0xE0 | character >> 12), next(6), next(0)};
+  return {byte(0xF0 | character >> 18), next(12), next(6), next(0)};
+}
+
 std::size_t incomplete_tail(std::string_view text) {
   for (std::size_t n = 1; n <= std::min<std::size_t>(3, text.size()); ++n) {
     const std::string_view tail = text.substr(text.size() - n);

@@ -35,6 +35,9 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 // Returns `bytes` with one U+FFFD for each malformed or incomplete sequence.
 std::string valid_utf8(std::string_view bytes);
 
+// Returns the UTF-8 of a character, which must be a code point that is no surrogate.
+std::string utf8_of(char32_t character);
+
 // Returns the number of bytes at the end (0 to 3) that begin a character whose rest may follow.
 std::size_t incomplete_tail(std::string_view text);
 

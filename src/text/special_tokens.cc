@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace winnow {
 namespace {
@@ -16,7 +17,37 @@ bool overlaps(std::string_view first, std::string_view second) {
   return false;
 }
 
+// Appends the fragments of a text without special tokens but this one.
+void split_at(const SpecialText& special, std::string_view text, std::vector<TextFragment>& fragments) {
+  for (std::size_t at = text.find(special.text); at != std::string_view::npos; at = text.find(special.text)) {
+    std::string_view before = text.substr(0, at);
+    while (special.strips_before && !before.empty() && is_space(before.back())) before.remove_suffix(1);
+    if (!before.empty()) fragments.push_back({before, std::nullopt});
+    fragments.push_back({text.substr(at, special.text.size()), special.token});
+    text.remove_prefix(at + special.text.size());
+    while (special.strips_after && !text.empty() && is_space(text.front())) text.remove_prefix(1);
+  }
+  if (!text.empty()) fragments.push_back({text, std::nullopt});
+}
+
 }  // namespace
+
+std::vector<TextFragment> fragments_of(std::string_view text, std::span<const SpecialText> specials,
+                                       bool parse_special) {
+  std::vector<TextFragment> fragments = {{text, std::nullopt}};
+  for (const SpecialText& special : specials) {
+    const bool is_sought = !special.text.empty() && (parse_special || !special.is_parsed_only);
+    if (!is_sought || text.find(special.text) == std::string_view::npos) continue;
+    for (const TextFragment& fragment : std::exchange(fragments, {})) {
+      if (fragment.token) {
+        fragments.push_back(fragment);
+      } else {
+        split_at(special, fragment.text, fragments);
+      }
+    }
+  }
+  return fragments;
+}
 
 std::vector<std::string> certain_specials(const std::vector<std::string>& all,
                                           const std::vector<std::string>& searched) {

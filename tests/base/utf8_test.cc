@@ -28,6 +28,7 @@ TEST(Utf8, ReadsEveryCharacterAndNoSurrogate) {
     ASSERT_EQ(step.character, is_character ? c : kReplacementCharacter);
     ASSERT_EQ(find_invalid_utf8(text).has_value(), !is_character);
     if (!is_character) continue;
+    ASSERT_EQ(utf8_of(c), text);
     ASSERT_EQ(step.n_bytes, text.size());
     for (std::size_t n = 1; n < text.size(); ++n) {
       ASSERT_EQ(first_character(text.substr(0, n)).kind, Utf8Step::Kind::kIncomplete);

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
+
+#include "base/utf8.h"
+#include "text/word_patterns.h"
 
 namespace winnow::test {
 namespace {
@@ -109,8 +113,7 @@ std::string byte_name(unsigned char byte) {
     letter = 256;
     for (int c = 0; c < byte; ++c) letter += stands_for_itself(c) ? 0 : 1;
   }
-  if (letter < 128) return std::string(1, static_cast<char>(letter));
-  return {static_cast<char>(0xC0 | (letter >> 6)), static_cast<char>(0x80 | (letter & 63))};
+  return utf8_of(letter);
 }
 
 std::string names_of(const std::string& text) {
@@ -137,7 +140,19 @@ void on_large_stack(std::function<void()> body) {
 
 std::span<const char* const> kinds_of_words() { return kKinds; }
 
-void set_byte_pairs(gguf_context* file, const char* kind, std::size_t run_bytes) {
+const std::vector<const char*>& kinds_with_rules() {
+  static const std::vector<const char*> kinds = [] {
+    std::vector<const char*> found;
+    std::copy_if(std::begin(kKinds), std::end(kKinds), std::back_inserter(found),
+                 [](const char* kind) { return !word_rules(kind).empty(); });
+    return found;
+  }();
+  return kinds;
+}
+
+void set_byte_pairs(gguf_context* file, const char* kind, std::size_t run_bytes,
+                    std::span<const char* const> specials) {
+  constexpr std::int32_t kNormal = 1, kUserDefined = 4;
   std::vector<std::string> tokens, merges;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_name(static_cast<unsigned char>(byte)));
   const std::function<void(const std::string&)> add = [&](const std::string& text) {
@@ -160,7 +175,11 @@ void set_byte_pairs(gguf_context* file, const char* kind, std::size_t run_bytes)
   std::vector<const char*> all, pairs;
   for (const std::string& token : tokens) all.push_back(token.c_str());
   for (const std::string& merge : merges) pairs.push_back(merge.c_str());
-  const std::vector<std::int32_t> types(tokens.size(), 1);
+  std::vector<std::int32_t> types(tokens.size(), kNormal);
+  for (const char* special : specials) {
+    all.push_back(special);
+    types.push_back(kUserDefined);
+  }
   gguf_set_val_str(file, "tokenizer.ggml.model", "gpt2");
   gguf_set_val_str(file, "tokenizer.ggml.pre", kind);
   gguf_set_arr_str(file, "tokenizer.ggml.tokens", all.data(), all.size());
