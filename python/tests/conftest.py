@@ -1,4 +1,8 @@
-"""Fixtures. The default model (WINNOW_TEST_MODEL, else models/) is loaded once; tests that need it skip without it."""
+"""Fixtures: the default model (WINNOW_TEST_MODEL, else models/), and its first layers (WINNOW_SHORT_TEST_MODEL, else the model).
+
+The first layers take a fraction of the time and talk nonsense, for tests that do not look at answers. Tests that need a model
+skip without it.
+"""
 
 import os
 import pathlib
@@ -18,7 +22,7 @@ TEXT = (
 
 
 @pytest.fixture(scope="session")
-def model_path():
+def whole_path():
     path = os.environ.get("WINNOW_TEST_MODEL", str(DEFAULT_MODEL))
     if not os.path.exists(path):
         pytest.skip("there is no model: WINNOW_TEST_MODEL names one")
@@ -26,7 +30,17 @@ def model_path():
 
 
 @pytest.fixture(scope="session")
-def shared_llm(model_path):
+def model_path(whole_path):
+    return os.environ.get("WINNOW_SHORT_TEST_MODEL", whole_path)
+
+
+@pytest.fixture(scope="session")
+def shared_llm(whole_path):
+    return winnow.Llama(whole_path, n_ctx=2048, n_threads=2)
+
+
+@pytest.fixture(scope="session")
+def shared_short_llm(model_path):
     return winnow.Llama(model_path, n_ctx=2048, n_threads=2)
 
 
@@ -34,6 +48,12 @@ def shared_llm(model_path):
 def llm(shared_llm):
     shared_llm.reset()
     return shared_llm
+
+
+@pytest.fixture
+def short_llm(shared_short_llm):
+    shared_short_llm.reset()
+    return shared_short_llm
 
 
 @pytest.fixture(scope="session")

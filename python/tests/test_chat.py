@@ -101,8 +101,8 @@ def test_wrong_requests_are_refused(llm, options, words):
 # --- llama-cpp-python's README ---
 
 
-def test_readme_completion(model_path):
-    llm = Llama(model_path=model_path, seed=1337, n_ctx=2048)
+def test_readme_completion(whole_path):
+    llm = Llama(model_path=whole_path, seed=1337, n_ctx=2048)
     output = llm(
         "Q: Name the planets in the solar system? A: ",
         max_tokens=32,
@@ -203,8 +203,8 @@ def test_readme_chat_format(model_path):
         Llama(model_path, chat_format="chatml", chat_template="x")
 
 
-def test_readme_json(model_path):
-    llm = Llama(model_path=model_path, chat_format="chatml", n_ctx=2048)
+def test_readme_json(whole_path):
+    llm = Llama(model_path=whole_path, chat_format="chatml", n_ctx=2048)
     messages = [
         {"role": "system", "content": "You are a helpful assistant that outputs in JSON."},
         {"role": "user", "content": "Who won the world series in 2020"},
@@ -224,8 +224,8 @@ def test_readme_json(model_path):
         assert list(json.loads(answer["choices"][0]["message"]["content"])) == ["team_name"]
 
 
-def test_readme_function_calling(model_path):
-    llm = Llama(model_path=model_path, chat_format="chatml-function-calling", n_ctx=2048)
+def test_readme_function_calling(whole_path):
+    llm = Llama(model_path=whole_path, chat_format="chatml-function-calling", n_ctx=2048)
     request = {
         "messages": [
             {

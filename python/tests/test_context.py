@@ -52,14 +52,14 @@ def test_arrays_outlive_everything(model_path, text):
         np.testing.assert_array_equal(array, copy)
 
 
-def test_a_loss_is_a_budget(llm, text):
-    context = llm.compress(text, budget="kl=0.5")
+def test_a_loss_is_a_budget(short_llm, text):
+    context = short_llm.compress(text, budget="kl=0.5")
     promise = context.statistics["promise"]
     assert promise["expected"] <= promise["asked"] == 0.5
     assert promise["tried"][-1] == (promise["budget"], pytest.approx(promise["tried"][-1][1]))
     assert context.statistics["entries_kept"] < context.statistics["entries_full"]
     with pytest.raises(winnow.InvalidArgument, match="allow more"):
-        llm.compress(text, budget="kl=0.0001")
+        short_llm.compress(text, budget="kl=0.0001")
 
 
 def test_questions_leave_it_as_it_is(llm, text):
@@ -90,15 +90,15 @@ def test_a_question_in_sight_weighs(llm, text):
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_files(llm, text, tmp_path, chat):
-    context = llm.compress(text, "snapkv", budget="50%", chat=chat)
+def test_files(short_llm, text, tmp_path, chat):
+    context = short_llm.compress(text, "snapkv", budget="50%", chat=chat)
     context.save(tmp_path / "context")
-    loaded = llm.load_context(tmp_path / "context")
+    loaded = short_llm.load_context(tmp_path / "context")
     assert (loaded.kept == context.kept).all() and loaded.tokens == context.tokens
     assert loaded.ask(QUESTIONS[0], max_tokens=16) == context.ask(QUESTIONS[0], max_tokens=16)
     (tmp_path / "context").write_bytes((tmp_path / "context").read_bytes()[:-7])
     with pytest.raises(winnow.BadFile):
-        llm.load_context(tmp_path / "context")
+        short_llm.load_context(tmp_path / "context")
 
 
 def test_the_tool_says_the_same(llm, text, tmp_path, tool):

@@ -25,10 +25,10 @@ def records(frame):
     return frame if isinstance(frame, list) else frame.to_dict("records")
 
 
-def test_figures_are_the_tools(llm, tool, tmp_path):
+def test_figures_are_the_tools(short_llm, tool, tmp_path):
     pandas = pytest.importorskip("pandas")
-    frame = winnow.evaluate(llm, METHODS, ["20%"], "fidelity", out=tmp_path / "mine", **SMALL)
-    command = [tool, "eval", "fidelity", "-m", llm.model_path, "--methods", ",".join(METHODS), "--budgets", "20%"]
+    frame = winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", out=tmp_path / "mine", **SMALL)
+    command = [tool, "eval", "fidelity", "-m", short_llm.model_path, "--methods", ",".join(METHODS), "--budgets", "20%"]
     command += ["--lengths", "300", "--limit", "1", "-t", "2", "--out", str(tmp_path / "tools")]
     subprocess.run(command, capture_output=True, check=True)
     subprocess.run([tool, "report", str(tmp_path / "tools"), "--out", str(tmp_path / "report")], capture_output=True, check=True)
@@ -38,26 +38,26 @@ def test_figures_are_the_tools(llm, tool, tmp_path):
         ours = frame[column].fillna("").astype(str).tolist()
         assert ours == theirs[column].astype(str).tolist(), column
     # Either continues a run in the other's folder.
-    again = winnow.evaluate(llm, METHODS, ["20%"], "fidelity", out=tmp_path / "tools", **SMALL)
+    again = winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", out=tmp_path / "tools", **SMALL)
     assert again["mean"].tolist() == frame["mean"].tolist()
     assert winnow.read_results(tmp_path / "mine")["mean"].tolist() == frame["mean"].tolist()
 
 
-def test_shards_make_a_whole(llm, tmp_path):
-    whole = records(winnow.evaluate(llm, METHODS, ["20%"], "fidelity", **{**SMALL, "limit": 2}))
+def test_shards_make_a_whole(short_llm, tmp_path):
+    whole = records(winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", **{**SMALL, "limit": 2}))
     for shard in ("2/2", "1/2"):
         options = {**SMALL, "limit": 2, "out": tmp_path / "run", "shard": shard}
-        assert winnow.evaluate(llm, METHODS, ["20%"], "fidelity", **options) is None
+        assert winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", **options) is None
     parts = records(winnow.read_results(tmp_path / "run"))
     assert [row["mean"] for row in parts] == [row["mean"] for row in whole]
     with pytest.raises(winnow.InvalidArgument, match="needs out"):
-        winnow.evaluate(llm, METHODS, ["20%"], "fidelity", shard="1/2", **SMALL)
+        winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", shard="1/2", **SMALL)
     with pytest.raises(winnow.InvalidArgument, match="i/n"):
-        winnow.evaluate(llm, METHODS, ["20%"], "fidelity", shard="3/2", out=tmp_path / "other", **SMALL)
+        winnow.evaluate(short_llm, METHODS, ["20%"], "fidelity", shard="3/2", out=tmp_path / "other", **SMALL)
 
 
-def test_a_scorer_in_python_is_compared(llm):
-    frame = records(winnow.evaluate(llm, ["last-first", "streaming-llm"], [0.2], **{**SMALL, "limit": 3}))
+def test_a_scorer_in_python_is_compared(short_llm):
+    frame = records(winnow.evaluate(short_llm, ["last-first", "streaming-llm"], [0.2], **{**SMALL, "limit": 3}))
     rows = {row["method"]: row for row in frame if row["by"] == "all"}
     assert set(rows) == {"last-first", "streaming-llm"} and rows["last-first"]["budget"] == "20%"
     assert rows["last-first"]["mean"] > rows["streaming-llm"]["mean"] > 0  # no sinks
@@ -65,8 +65,8 @@ def test_a_scorer_in_python_is_compared(llm):
     assert rows["last-first"]["low"] <= rows["last-first"]["mean"] <= rows["last-first"]["high"]
 
 
-def test_without_pandas(llm, monkeypatch, tmp_path):
-    winnow.evaluate(llm, ["streaming-llm"], "20%", out=tmp_path / "run", **SMALL)
+def test_without_pandas(short_llm, monkeypatch, tmp_path):
+    winnow.evaluate(short_llm, ["streaming-llm"], "20%", out=tmp_path / "run", **SMALL)
     frame = records(winnow.read_results(tmp_path / "run"))
     monkeypatch.setitem(sys.modules, "pandas", None)
     rows = winnow.read_results(tmp_path / "run")
@@ -112,8 +112,8 @@ def test_an_interrupt_ends_it_and_it_goes_on(llm, tmp_path):
     assert frame[0]["samples"] == 2 and frame[0]["failed"] == 0
 
 
-def test_tasks_and_benchmarks(llm):
+def test_tasks_and_benchmarks(short_llm):
     names = {row["name"]: row["tasks"] for row in winnow.benchmarks()}
     assert "vt" in names["ruler"] and "fidelity" in names
-    frame = records(winnow.evaluate(llm, ["streaming-llm"], ["50%"], "ruler/niah_single_1", **{**SMALL, "lengths": [512]}))
+    frame = records(winnow.evaluate(short_llm, ["streaming-llm"], ["50%"], "ruler/niah_single_1", **{**SMALL, "lengths": [512]}))
     assert {row["benchmark"] for row in frame} == {"ruler"} and frame[0]["measure"] == "score"

@@ -87,8 +87,8 @@ def test_log_probabilities(llm):
         assert top[token] == logprob == max(top.values())  # greedy
 
 
-def test_log_probabilities_of_a_prompt(model_path):
-    llm = winnow.Llama(model_path, n_ctx=256, n_threads=2, prefill_weights="float", verbose=False)
+def test_log_probabilities_of_a_prompt(whole_path):
+    llm = winnow.Llama(whole_path, n_ctx=256, n_threads=2, prefill_weights="float", verbose=False)
     answer = llm(PROMPT, max_tokens=3, temperature=0, logprobs=2)["choices"][0]
     whole = PROMPT + answer["text"]
     echoed = llm(whole, max_tokens=1, temperature=0, logprobs=2, echo=True)["choices"][0]
@@ -176,8 +176,8 @@ def test_states_in_files(llm, text, tmp_path):
         llm.load_state(tmp_path / "none")
 
 
-def test_a_budget_is_kept(model_path, text):
-    llm = winnow.Llama(model_path, n_ctx=2048, n_threads=2, kv_evict="snapkv", kv_budget=0.25)
+def test_a_budget_is_kept(whole_path, text):
+    llm = winnow.Llama(whole_path, n_ctx=2048, n_threads=2, kv_evict="snapkv", kv_budget=0.25)
     tokens = llm.tokenize(text, special=True)
     llm.eval(tokens)
     statistics = llm.statistics

@@ -25,10 +25,10 @@ EVERYTHING = dict(
 )  # fmt: skip
 
 
-def test_every_argument_is_known(model_path):
+def test_every_argument_is_known(whole_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        llm = winnow.Llama(model_path, **EVERYTHING)
+        llm = winnow.Llama(whole_path, **EVERYTHING)
     assert len(caught) == 1 and caught[0].filename == __file__
     message = str(caught[0].message)
     for name in ("n_gpu_layers", "tensor_split", "use_mlock", "n_ubatch", "n_threads_batch", "flash_attn"):
@@ -453,8 +453,8 @@ def split_model(path, folder, n_parts):
     return paths
 
 
-def test_a_model_in_several_files(llm, model_path, tmp_path):
-    paths = split_model(pathlib.Path(model_path), tmp_path, 3)
+def test_a_model_in_several_files(llm, whole_path, tmp_path):
+    paths = split_model(pathlib.Path(whole_path), tmp_path, 3)
     whole = llm(PROMPT, max_tokens=8, temperature=0)["choices"][0]["text"]
     for path in paths:
         split = winnow.Llama(path, n_ctx=256, n_threads=2, verbose=False)

@@ -70,11 +70,14 @@ std::size_t TemporaryDirectory::count() const {
 }
 
 void ModelToolTest::SetUp() {
-  const char* path = std::getenv("WINNOW_TEST_MODEL");
-  if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
-    GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
-  }
-  model_ = path;
+  const auto file_of = [](const char* variable) {
+    const char* path = std::getenv(variable);
+    return path != nullptr && *path != '\0' && std::filesystem::exists(path) ? std::string(path) : std::string();
+  };
+  whole_model_ = file_of("WINNOW_TEST_MODEL");
+  if (whole_model_.empty()) GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
+  model_ = file_of("WINNOW_SHORT_TEST_MODEL");
+  if (model_.empty()) model_ = whole_model_;
 }
 
 }  // namespace winnow::test

@@ -37,12 +37,16 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// A fixture that runs the tool on the model that WINNOW_TEST_MODEL names, and skips the test without one.
+// A fixture that runs the tool on the first layers of the model that WINNOW_TEST_MODEL names (WINNOW_SHORT_TEST_MODEL, or
+// the model itself), and skips the test without one.
 class ModelToolTest : public testing::Test {
  protected:
   void SetUp() override;
 
-  std::string model_;
+  // For tests that look at what the model says: to be called first.
+  void take_whole_model() { model_ = whole_model_; }
+
+  std::string model_, whole_model_;
   TemporaryDirectory directory_;
 };
 

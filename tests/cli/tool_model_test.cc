@@ -63,6 +63,7 @@ Words keys(const Json& json) {
 }
 
 TEST_F(ToolWithModel, StreamsTextAndPrintsStatistics) {
+  take_whole_model();
   const ProcessResult result = tool("run", {"-p", "The capital of France is", "-n", "8", "--temp", "0"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.out.find("Paris"), std::string::npos) << result.out;
@@ -76,6 +77,7 @@ TEST_F(ToolWithModel, StreamsTextAndPrintsStatistics) {
 // oneDNN and winnow's kernels are limited to an older processor's instructions. The prompt is long enough for products
 // of many rows, for which PrefillWeights::kAuto takes bf16 only where there are instructions for it.
 TEST_F(ToolWithModel, AnswersTheSameOnEveryInstructionSet) {
+  take_whole_model();
   const std::string prompt = long_text().substr(0, 400) + "\nThe capital of France is";
   const std::pair<const char*, const char*> machines[] = {
       {"", ""}, {"AVX3", "AVX512_CORE"}, {"AVX2", "AVX2"}, {"SSE4", "SSE41"}};
@@ -208,6 +210,7 @@ TEST_F(ToolWithModel, BudgetAboveThePromptChangesNothing) {
 }
 
 TEST_F(ToolWithModel, BudgetsBelowWhatIsProtected) {
+  take_whole_model();
   for (const Words& flags :
        {Words{"--kv-budget", "8", "--kv-sinks", "8"}, Words{"--kv-budget", "1%", "--kv-sinks", "40"},
         Words{"--kv-budget", "1MiB", "--kv-sinks", "60"},
@@ -251,6 +254,7 @@ TEST_F(ToolWithModel, QuestionInSightWeighs) {
 }
 
 TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
+  take_whole_model();
   const Json json = report({"-p", "The harbour master keeps the key of the lighthouse in a blue tin.", "-q",
                             "Where is the key?", "-n", "24"});
   // Rounding decides what the small model adds to this.
@@ -360,6 +364,7 @@ TEST_F(ToolWithModel, ReaderThatLeavesEndsTheRunQuietly) {
 }
 
 TEST_F(ToolWithModel, ChatRemembersAndSaves) {
+  take_whole_model();
   ProcessOptions first, second;
   const std::string path = directory_.file("talk");
   first.input = "What is the capital of Japan?\n/stats\n/save " + path + "\n";

@@ -131,7 +131,7 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
       EXPECT_GE(distance.top1, of_libllama.top1);
     }
   }
-  const std::span<const Token> text = std::span(tokens).first(300);
+  const std::span<const Token> text = std::span(tokens).first(128);
   for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
     std::vector<float> embedding = oracle.embedding(text, pooling);
     normalise(embedding);
@@ -388,7 +388,7 @@ TEST(MeasuredProcess, DISABLED_Prefill) {
   if (method == nullptr || output == nullptr || model_path().empty()) GTEST_SKIP() << "run by ProcessMemory only";
   const auto engine = Engine::create(Model::load(model_path()));
   Session session = engine->open(std::string(method) == "full" ? full_options() : evicting_options(method, "256"));
-  session.prefill(text_tokens(*engine->model(), 4096));
+  session.prefill(text_tokens(*engine->model(), 2048));
   std::ofstream(output) << peak_resident_bytes() << ' ' << engine->memory().kv_bytes_peak << '\n';
 }
 

@@ -37,7 +37,7 @@ def problem(output):
 
 
 def main():
-    model = os.environ.get("WINNOW_TEST_MODEL")
+    model = os.environ.get("WINNOW_SHORT_TEST_MODEL") or os.environ.get("WINNOW_TEST_MODEL")
     if not model or not shutil.which("curl"):
         return print("skipped: " + ("there is no curl" if model else "WINNOW_TEST_MODEL names no model"))
     all_commands = commands()

@@ -131,6 +131,7 @@ TEST_F(CalibrateTool, TextsOfOtherSystemsAreReadAlike) {
 }
 
 TEST_F(CalibrateTool, ShippedProfilesAreFoundAndUsed) {
+  take_whole_model();
   if (!is_default_model()) GTEST_SKIP() << "the shipped profiles are for the default model";
   ProcessOptions options;
   options.environment["WINNOW_PROFILES"] = WINNOW_PROFILES_PATH;
