@@ -1,8 +1,8 @@
 # Targets for the command line; CMake does the build itself (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# One more than the build's jobs, since tests of servers and pages wait as long as they compute.
-TEST_JOBS ?= $(shell expr $(JOBS) + 1)
+# More than the build's jobs, since tests of servers and pages wait as long as they compute.
+TEST_JOBS ?= $(shell expr $(JOBS) + 2)
 # The name of a model of scripts/models.txt; WINNOW_MODEL is a file of your own. Without both, the default is used.
 MODEL ?=
 export MODEL

@@ -2,11 +2,12 @@
 # the folder, linked with the object libraries that it tests (all of them, since one does not bring those below it).
 #   E2E           label e2e instead of unit, for a test that needs the default model or takes long. With sanitizers it
 #                 is built only on request, since make asan runs the unit tests
-#   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures. With
-#                 sanitizers every program is one entry, since they take a fifth of a second to begin
+#   ONE_PROCESS   one entry of ctest for the whole program, as unit tests have, instead of one per case, for costly shared
+#                 fixtures. A process for each of 2,500 short cases takes as long as the cases do, and much longer with
+#                 sanitizers, with which every program is one entry
 #   OPTIMISED     optimised with sanitizers, too: the test shares inline functions (of JSON) with the code that it
 #                 tests, and the linker takes the test's
-#   COST          the seconds that it takes with sanitizers, if many: ctest begins the longest first
+#   COST          the seconds that it takes with sanitizers, if many: ctest begins the longest first, in every build
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
 # if these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
 include(GoogleTest)
@@ -40,9 +41,9 @@ function(winnow_test name)
   set(properties LABELS unit TIMEOUT 300)
   if(WINNOW_SANITIZE)
     set(properties LABELS unit TIMEOUT 900)
-    if(ARG_COST)
-      list(APPEND properties COST ${ARG_COST})
-    endif()
+  endif()
+  if(ARG_COST)
+    list(APPEND properties COST ${ARG_COST})
   endif()
   if(ARG_E2E)
     set(properties LABELS e2e TIMEOUT 1200 COST 100)  # long tests begin first, even before ctest knows times
@@ -50,7 +51,7 @@ function(winnow_test name)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     endif()
   endif()
-  if(ARG_ONE_PROCESS OR WINNOW_SANITIZE)
+  if(ARG_ONE_PROCESS OR NOT ARG_E2E OR WINNOW_SANITIZE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES ${properties})
   else()

@@ -240,7 +240,7 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   SessionOptions options;
   options.eviction = EvictionOptions::parse("snapkv");
   options.budget = Budget::parse("256");
-  const std::vector<Token> tokens = text_tokens(*model, 4096);
+  const std::vector<Token> tokens = text_tokens(*model, 2048);
   Session session = engine->open(options);
   session.prefill(tokens);
   const CacheShape shape = session.impl().cache.shape();
@@ -248,7 +248,7 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   const SessionStatistics statistics = session.statistics();
   EXPECT_EQ(statistics.entries_kept, static_cast<std::int64_t>(256 * n_heads));
   EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes(0));
-  const std::size_t one_layer = 4096 * static_cast<std::size_t>(shape.layer(0).n_kv_head) * shape.entry_bytes(0);
+  const std::size_t one_layer = tokens.size() * static_cast<std::size_t>(shape.layer(0).n_kv_head) * shape.entry_bytes(0);
   EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes(0) + one_layer + n_heads * shape.page_bytes(0));
   EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
 }
@@ -279,14 +279,14 @@ TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
   const std::vector<Token> tokens = text_tokens(*engine->model(), kTokens);
   const std::int64_t n_heads = model.n_cut_heads();
   // The sessions of one pass share its prefill; all of them at once would take gigabytes.
-  constexpr std::size_t kPresetsPerPass = 7;
+  constexpr std::size_t kPresetsPerPass = 16;
   const std::deque<MethodInfo>& methods = eviction_methods();
   for (std::size_t first = 0; first < methods.size(); first += kPresetsPerPass) {
     std::vector<Session> sessions;
     std::vector<std::int64_t> expected;
     for (std::size_t m = first; m < std::min(methods.size(), first + kPresetsPerPass); ++m) {
       if (!methods[m].options.evicts()) continue;
-      for (const char* budget : {"5%", "10%", "20%", "50%", "64", "128", "1024"}) {
+      for (const char* budget : {"5%", "20%", "64", "1024"}) {
         SessionOptions options;
         options.eviction = methods[m].options;
         add_tables(options.eviction, model);
