@@ -1,4 +1,4 @@
-// The patterns are those of libllama's llm_tokenizer_bpe (src/llama-vocab.cpp), which are those of the models'
+// The patterns are those of libllama's llm_tokenizer_bpe (llama-vocab.cpp), which are those of the models'
 // tokenizer.json without what std::regex lacks.
 #include "text/word_patterns.h"
 
