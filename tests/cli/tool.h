@@ -37,8 +37,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// A fixture that runs the tool on the first layers of the model that WINNOW_TEST_MODEL names (WINNOW_SHORT_TEST_MODEL, or
-// the model itself), and skips the test without one.
+// A fixture that runs the tool on the first layers of the model that WINNOW_TEST_MODEL names (WINNOW_SHORT_TEST_MODEL,
+// or the model itself), and skips the test without one.
 class ModelToolTest : public testing::Test {
  protected:
   void SetUp() override;

@@ -248,7 +248,8 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   const SessionStatistics statistics = session.statistics();
   EXPECT_EQ(statistics.entries_kept, static_cast<std::int64_t>(256 * n_heads));
   EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes(0));
-  const std::size_t one_layer = tokens.size() * static_cast<std::size_t>(shape.layer(0).n_kv_head) * shape.entry_bytes(0);
+  const std::size_t one_layer =
+      tokens.size() * static_cast<std::size_t>(shape.layer(0).n_kv_head) * shape.entry_bytes(0);
   EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes(0) + one_layer + n_heads * shape.page_bytes(0));
   EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
 }

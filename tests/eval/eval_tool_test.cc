@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -99,6 +100,34 @@ TEST_F(EvalTool, BudgetsWithoutMethodsAreThoseOfAuto) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.out.find("\nauto "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nfull "), std::string::npos) << result.out;
+}
+
+// Prompts that end with their question weigh it; others have none that could weigh.
+TEST_F(EvalTool, AQuestionInSightWeighs) {
+  const auto losses = [&](const char* question) {
+    const ProcessResult result = run_tool({"eval",       "fidelity:niah",
+                                           "-m",         model_,
+                                           "-t",         "1",
+                                           "--lengths",  "600",
+                                           "--limit",    "1",
+                                           "--depths",   "50",
+                                           "--methods",  "auto-fast;auto-fast:question-weight=0",
+                                           "--budgets",  "10%bytes",
+                                           "--question", question,
+                                           "--out",      folder(question)});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<double> kl;
+    std::ifstream answers(folder(question) + "/answers-1-of-1.jsonl");
+    for (std::string line; std::getline(answers, line);) {
+      const auto answer = nlohmann::json::parse(line);
+      if (answer["method"] != "full") kl.push_back(answer["kl"]);
+    }
+    EXPECT_EQ(kl.size(), 2U);
+    return kl;
+  };
+  const std::vector<double> aware = losses("aware"), agnostic = losses("agnostic");
+  EXPECT_NE(aware.front(), aware.back());
+  EXPECT_EQ(agnostic.front(), agnostic.back());
 }
 
 TEST_F(EvalTool, MistakesLeaveNothingBehind) {
