@@ -31,9 +31,11 @@ stop() {
 trap 'stop; exit 0' INT TERM
 trap stop EXIT
 
+# A server that ends takes requests for longer than the proxy may need to notice it: two checks, each of them half a second
+# after the one before and, on a busy machine, two seconds long (haproxy.cfg).
 for number in 1 2 3; do
   port=PORT_$number
-  "$winnow" serve --port "${!port}" --cache-dir "${CACHE_DIR:-contexts}" --drain 2 "$@" &
+  "$winnow" serve --port "${!port}" --cache-dir "${CACHE_DIR:-contexts}" --drain 6 "$@" &
   servers+=($!)
   echo "server $number: process $!, http://127.0.0.1:${!port}"
 done

@@ -72,11 +72,10 @@ WordSplitter::WordSplitter(std::span<const WordRule> rules) {
 std::vector<std::size_t> WordSplitter::ends(std::string_view text) const {
   if (text.empty()) return {};
   std::u32string characters;
-  std::vector<std::size_t> byte_ends;
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Step step = first_character(text.substr(at));
     characters.push_back(character_for_patterns(step.character));
-    byte_ends.push_back(at += step.n_bytes);
+    at += step.n_bytes;
   }
   Ends ends = {characters.size()};
   for (const Rule& rule : rules_) {
@@ -92,7 +91,11 @@ std::vector<std::size_t> WordSplitter::ends(std::string_view text) const {
       begin = end;
     }
   }
-  for (std::size_t& end : ends) end = byte_ends[end - 1];
+  std::size_t n = 0, bytes = 0;
+  for (std::size_t& end : ends) {
+    for (; n < end; ++n) bytes += first_character(text.substr(bytes)).n_bytes;
+    end = bytes;
+  }
   return ends;
 }
 
