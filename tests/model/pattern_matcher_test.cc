@@ -79,7 +79,7 @@ TEST(PatternMatcherTest, RefusesWhatItDoesNotMatchExactly) {
                                                         {"a(?=bc)", "looks ahead further"},
                                                         {"a{1,1000}", "has that many repetitions"},
                                                         {"(?:ab){1000}", "has that many repetitions"}}) {
-    expect_error(ErrorCode::kUnsupported, reason, [&] { PatternMatcher(Pattern::parse(pattern)); });
+    expect_error(ErrorCode::kUnsupported, reason, [&text = pattern] { PatternMatcher(Pattern::parse(text)); });
   }
 }
 
