@@ -86,7 +86,7 @@ void PatternMatcher::add(const Pattern& pattern) {
   }
 }
 
-// Alternatives end with a jump behind the last one: a kEither of one place.
+// Alternatives end with a jump behind the last one.
 void PatternMatcher::add_choice(const Pattern& choice) {
   std::vector<std::uint32_t> jumps;
   for (std::size_t i = 0; i < choice.children.size(); ++i) {
@@ -96,10 +96,10 @@ void PatternMatcher::add_choice(const Pattern& choice) {
     add(choice.children[i]);
     if (is_last) break;
     jumps.push_back(n_steps());
-    steps_.push_back({.kind = Kind::kEither});
+    steps_.push_back({.kind = Kind::kJump});
     steps_[either].second = n_steps();
   }
-  for (const std::uint32_t jump : jumps) steps_[jump].first = steps_[jump].second = n_steps();
+  for (const std::uint32_t jump : jumps) steps_[jump].first = n_steps();
 }
 
 void PatternMatcher::add_repeat(const Pattern& repeat) {
@@ -117,7 +117,7 @@ void PatternMatcher::add_repeat(const Pattern& repeat) {
     const std::uint32_t loop = n_steps();
     steps_.push_back({.kind = Kind::kEither, .first = loop + 1});
     add(part);
-    steps_.push_back({.kind = Kind::kEither, .first = loop, .second = loop});
+    steps_.push_back({.kind = Kind::kJump, .first = loop});
     steps_[loop].second = n_steps();
     return;
   }
@@ -141,8 +141,8 @@ std::optional<PatternMatcher::Match> PatternMatcher::Search::next() {
   return std::nullopt;
 }
 
-// Whether a match goes on from a step at a place does not depend on where it began, so what led nowhere is not tried a
-// second time, in later searches neither. The steps that led to a match are marked as well, which does no harm: the
+// A step at a place leads to a match, or to none, wherever the match began, so what led nowhere is not tried a second
+// time, in later searches neither. The steps that led to a match are marked as well, which does no harm: the
 // next search begins at the match's end, where those that are left of it lead to a match without a character, and no
 // pattern matches that.
 bool PatternMatcher::Search::is_new(std::uint32_t step, std::size_t at) {
@@ -164,10 +164,10 @@ std::optional<std::size_t> PatternMatcher::Search::end_from(std::size_t begin) {
   }
   untried_.assign(1, {0, begin});
   while (!untried_.empty()) {
-    auto [at_step, at] = untried_.back();
+    auto [i_step, at] = untried_.back();
     untried_.pop_back();
-    while (is_new(at_step, at)) {
-      const Step& step = matcher_.steps_[at_step];
+    while (is_new(i_step, at)) {
+      const Step& step = matcher_.steps_[i_step++];
       const auto is_next = [&](std::size_t place) {
         return place < text_.size() && matcher_.sets_[step.first].contains(text_[place]);
       };
@@ -187,14 +187,16 @@ std::optional<std::size_t> PatternMatcher::Search::end_from(std::size_t begin) {
           goes_on = at == text_.size();
           break;
         case Kind::kEither:
-          if (step.second != step.first) untried_.push_back({step.second, at});
-          at_step = step.first - 1;
+          untried_.push_back({step.second, at});
+          i_step = step.first;
+          break;
+        case Kind::kJump:
+          i_step = step.first;
           break;
         case Kind::kMatch:
           return at;
       }
       if (!goes_on) break;
-      ++at_step;
     }
   }
   return std::nullopt;

@@ -59,6 +59,7 @@ class PatternMatcher {
     kNotAhead,    // it is none of it, or the text ends
     kEnd,         // the text ends
     kEither,      // go on at `first` or, if that leads nowhere, at `second`
+    kJump,        // go on at `first`
     kMatch,
   };
   struct Step {

@@ -194,7 +194,6 @@ Vocabulary load_vocabulary(std::span<const std::string> paths, std::span<const M
   return model;
 }
 
-// Returns the name of the model file's pre-tokenizer, or "" if it has none.
 std::string kind_of_words(const llama_model& model) {
   std::array<char, 64> name = {};
   const std::int32_t n = llama_model_meta_val_str(&model, kKindOfWords.data(), name.data(), name.size());

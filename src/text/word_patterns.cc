@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
-#include <iterator>
+#include <vector>
 
 namespace winnow {
 namespace {
@@ -126,10 +126,10 @@ WordRule pattern(std::initializer_list<std::string> alternatives) {
 
 WordRule gpt2() { return pattern({kEndings, kLetters, kAllDigits, kSigns, kSpacesButOne}); }
 
-std::vector<WordRule> mixed_case(const std::string& small_last, const std::string& capitals_first) {
+WordRule mixed_case(const std::string& small_last, const std::string& capitals_first, const char* digits) {
   const std::string ending = std::string(kEndingsOfAnyCase) + "?";
-  return {pattern({small_last + ending, capitals_first + ending, kThreeDigits, kSignsLinesAndSlashes, kLines,
-                   kSpacesButOne, kSpaces})};
+  return pattern(
+      {small_last + ending, capitals_first + ending, digits, kSignsLinesAndSlashes, kLines, kSpacesButOne, kSpaces});
 }
 
 struct Rules {
@@ -161,14 +161,11 @@ const std::vector<Rules>& all_rules() {
        {{.kind = WordRule::Kind::kThreesOfAllDigits},
         pattern({kAsianLetters}),
         pattern({kSignAndLetters, kLettersAndMarks, kPunctuationAndLines, kLines, kSpacesButOne, kSpaces})}},
-      {{"youtu"},
-       {pattern({kYoutuScripts}), pattern({std::string(kMarksOrLetters) + kEndingsOfAnyCase + "?",
-                                           std::string(kLettersOrMarks) + kEndingsOfAnyCase + "?", kDigit,
-                                           kSignsLinesAndSlashes, kLines, kSpacesButOne, kSpaces})}},
+      {{"youtu"}, {pattern({kYoutuScripts}), mixed_case(kMarksOrLetters, kLettersOrMarks, kDigit)}},
       {{"tiny_aya", "cohere2moe"},
-       {{.kind = WordRule::Kind::kThreesOfAllDigits}, mixed_case(kMarksOrLetters, kLettersOrMarks)[0]}},
-      {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, mixed_case(kSmallLast, kCapitalsFirst)},
-      {{"granite-embed-multi-97m"}, mixed_case(kSmallLastOrMarks, kCapitalsFirstOrMarks)},
+       {{.kind = WordRule::Kind::kThreesOfAllDigits}, mixed_case(kMarksOrLetters, kLettersOrMarks, kThreeDigits)}},
+      {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, {mixed_case(kSmallLast, kCapitalsFirst, kThreeDigits)}},
+      {{"granite-embed-multi-97m"}, {mixed_case(kSmallLastOrMarks, kCapitalsFirstOrMarks, kThreeDigits)}},
       {{"tekken"},
        {pattern({kSmallLast, kCapitalsFirst, kDigit, kSignsLinesAndSlashes, kLines, kSpacesButOne, kSpaces})}},
       {{"jais-2"},
@@ -201,7 +198,7 @@ bool is_among(std::span<const std::string_view> kinds, std::string_view kind) {
 
 }  // namespace
 
-std::vector<WordRule> word_rules(std::string_view kind) {
+std::span<const WordRule> word_rules(std::string_view kind) {
   for (const Rules& each : all_rules()) {
     if (is_among(each.kinds, kind)) return each.rules;
   }

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace winnow {
 
@@ -23,7 +22,7 @@ struct WordRule {
 };
 
 // Returns the rules of a kind, or none if libllama reads its words with loops of its own, or if it is not known.
-std::vector<WordRule> word_rules(std::string_view kind);
+std::span<const WordRule> word_rules(std::string_view kind);
 
 // Returns true if libllama reads a kind's words with loops of its own in the place of std::regex.
 bool has_loops_of_libllama(std::string_view kind);

@@ -40,8 +40,8 @@ std::vector<Token> tokens_of(const llama_vocab* vocab, std::string_view words) {
   return tokens;
 }
 
-std::vector<WordRule> rules_of(std::string_view kind) {
-  std::vector<WordRule> rules = word_rules(kind);
+std::span<const WordRule> rules_of(std::string_view kind) {
+  const std::span<const WordRule> rules = word_rules(kind);
   if (!rules.empty()) return rules;
   throw Error(ErrorCode::kUnsupported,
               "winnow does not know the words of the pre-tokenizer '" + std::string(kind) +
@@ -83,13 +83,14 @@ std::vector<Token> WordTokenizer::tokens(std::string_view text) const {
     word.clear();
     for (const char byte : text.substr(begin, end - begin)) word += names[static_cast<unsigned char>(byte)];
     begin = end;
-    const auto whole = whole_words_.find(word);
-    if (whole == whole_words_.end()) {
-      words += word;
-      words += '\n';
+    if (const auto whole = whole_words_.find(word); whole != whole_words_.end()) {
+      take(words, tokens);
+      tokens.push_back(whole->second);
+      continue;
     }
-    if (whole != whole_words_.end() || words.size() >= most_together_) take(words, tokens);
-    if (whole != whole_words_.end()) tokens.push_back(whole->second);
+    words += word;
+    words += '\n';
+    if (words.size() >= most_together_) take(words, tokens);
   }
   take(words, tokens);
   return tokens;
