@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the shell commands of README.md and of the guides as a reader would, but over four layers of a small model, and few tokens.
+"""Runs the shell commands of README.md and of the guides as a reader would, but over a small model and few tokens.
 
 usage: guides_test.py WINNOW [PAGE...]
 
@@ -7,7 +7,8 @@ All pages share one folder, which has what their commands name: a book, a few do
 There `winnow` is this script. It makes a command's numbers small, gives `chat` a question, and lets `serve` end once it
 is ready. `make` does nothing, since CI builds and tests by itself, and machines that a page makes up are not asked.
 
-Prints a line that begins with "skipped: " and exits with 0 if the model (WINNOW_TEST_MODEL) is missing.
+The model is WINNOW_SHORT_TEST_MODEL, else WINNOW_TEST_MODEL. Without one, it prints a line that begins with "skipped: " and
+exits with 0.
 """
 import json
 import os
@@ -74,16 +75,14 @@ def make_folder(folder, tool, model):
 
 
 def main():
-    model = os.environ.get("WINNOW_TEST_MODEL")
+    model = os.environ.get("WINNOW_SHORT_TEST_MODEL") or os.environ.get("WINNOW_TEST_MODEL")
     if not model:
         return print("skipped: WINNOW_TEST_MODEL names no model")
     tool, pages = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or PAGES
     n_blocks = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        short = folder / "short.gguf"
-        subprocess.run([sys.executable, ROOT / "bench/server/short_model.py", model, short, "--layers", "4"], check=True)
-        make_folder(folder, tool, short)
+        make_folder(folder, tool, pathlib.Path(model).resolve())
         environment = {**os.environ, "PATH": f"{folder / 'programs'}:{os.environ['PATH']}", "WINNOW_MODEL": "model.gguf",
                        "WINNOW_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 #include <span>
 #include <string>
@@ -18,6 +17,7 @@
 #include "text/tokenizer.h"
 #include "text/word_patterns.h"
 #include "text/word_tokenizer.h"
+#include "thread_seconds.h"
 #include "winnow/error.h"
 
 namespace winnow::test {
@@ -73,6 +73,7 @@ TEST_P(LongTextTest, HasTheTokensOfLibllama) {
       {"<sentinel:1", "2", "the "},
       {"the\n\n\n\n", "hat   \n"},
       {"\u0661", "\u0662", "3"},
+      {"\u00bd", "1", "12"},
       {std::string(300, '8'), std::string(400, '8'), "\u0661"},
   };
   constexpr const char* kAfter[] = {"", " then", "\u00e9", "x", "\u0661\u0661 ", "\u3002", "\n"};
@@ -89,8 +90,8 @@ TEST_P(LongTextTest, HasTheTokensOfLibllama) {
   }
 }
 
-// What comes first or last in white space decides about its words far away: the last end of a line, a sign before ends
-// of lines, a space after them, blocks of 512.
+// The words of white space depend on what stands far away in it: on the last end of a line, on a sign before ends of
+// lines, on a space after them, on blocks of 512.
 TEST_P(LongTextTest, WhiteSpaceHasTheTokensOfLibllama) {
   const TinyModel file = file_of(GetParam(), 12);
   const Tokenizer tokenizer(file.path(), 0);
@@ -134,11 +135,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LongTextTest, testing::ValuesIn(kinds_with_rules
 // A word of 26,250 equal characters once ended the process. Four times the text takes little more than four times the
 // thread's time, not sixteen times.
 TEST(LongWordTest, OneCharacterManyTimesIsReadInProportion) {
-  const auto thread_seconds = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
   for (const char* kind : {"tekken", "gpt-4o", "deepseek-llm", "superbpe", "jais-2"}) {
     const TinyModel file = file_of(kind, 200);
     const Tokenizer tokenizer(file.path());

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <random>
 #include <regex>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "expect_error.h"
 #include "schema/pattern.h"
+#include "thread_seconds.h"
 #include "winnow/error.h"
 
 namespace winnow::test {
@@ -85,11 +85,6 @@ TEST(PatternMatcherTest, RefusesWhatItDoesNotMatchExactly) {
 
 // Each of these takes a backtracking matcher time that grows with the square of the text or faster.
 TEST(PatternMatcherTest, TakesTimeInProportionToTheText) {
-  const auto thread_seconds = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
   const auto seconds = [&](const PatternMatcher& matcher, std::size_t n) {
     const double start = thread_seconds();
     EXPECT_FALSE(matches_of(matcher, std::string(n, ' ') + "a").empty());

@@ -19,10 +19,9 @@ namespace {
 using Words = std::vector<std::string>;
 
 Words words_of(const char* kind, const std::string& text) {
-  const std::vector<WordRule> rules = word_rules(kind);
   Words words;
   std::size_t begin = 0;
-  for (const std::size_t end : WordSplitter(rules).ends(text)) {
+  for (const std::size_t end : WordSplitter(word_rules(kind)).ends(text)) {
     words.push_back(text.substr(begin, end - begin));
     begin = end;
   }

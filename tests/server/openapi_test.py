@@ -198,7 +198,7 @@ def nested(levels, make):
 
 
 PLACE = "here"
-MOST_HELD = 3  # answers per field and status that are validated, which takes longer than getting the answer
+MOST_HELD = 5  # answers per field and status that are validated, which takes longer than getting the answer
 VALUES = [json.dumps(value) for value in (
     None, True, False, 0, -1, 1, 0.5, 1e308, -1e308, 2**31, -2**31 - 1, 2**63 - 1, -2**63, 2**64, 10**40,
     "", "a", "\0", "\ufffe🦊", "a\n" * 3000, [], {}, [None], [[]], [{}], [1], [-1], ["", "a"],
