@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/entry_copies.h"
 #include "cache/spare_memory.h"
 #include "kernels/entries/rows.h"
 #include "winnow/error.h"
@@ -45,9 +46,20 @@ kernels::EntryRun PageStore::run(const LayerFormat& layer, std::size_t head, con
 }
 
 void PageStore::quantise_values_in_place(const LayerFormat& layer, const TablePage& page, PageKind kind,
-                                         std::int32_t n) noexcept {
-  // Every part begins where it did or lower, so in ascending order each is read before it is overwritten.
+                                         std::int32_t n) {
   const PageFormat &from = layer.of(page.kind), &to = layer.of(kind);
+  if (!is_host_) {
+    const auto n_rows = static_cast<std::size_t>(n);
+    std::vector<std::byte> values(n_rows * from.value_bytes), quantised(n_rows * to.value_bytes);
+    memory().read(values.data(), slot(from, page.id, 0).value, values.size());
+    for (std::size_t i = 0; i < n_rows; ++i) {
+      kernels::convert_row(from.value_type, to.value_type, values.data() + i * from.value_bytes,
+                           quantised.data() + i * to.value_bytes, layer.value_dim);
+    }
+    memory().write(slot(to, page.id, 0).value, quantised.data(), quantised.size());
+    return;
+  }
+  // Every part begins where it did or lower, so in ascending order each is read before it is overwritten.
   std::byte value[kernels::kMaxHeadDim * sizeof(float)];
   for (std::int32_t i = 0; i < n; ++i) {
     kernels::convert_row(from.value_type, to.value_type, slot(from, page.id, i).value, value, layer.value_dim);
@@ -60,20 +72,8 @@ void PageStore::quantise_values_in_place(const LayerFormat& layer, const TablePa
 PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format, std::size_t head,
                                     const HeadPages& table, HeadPlan& plan, const kernels::HeadEntries& source)
     : store_(store), format_(format), head_(head), table_(table), plan_(plan), source_(source) {
-  if (!store.is_host()) {
-    require_plain_moves();
-    acquire_fresh_pages();
-    if (std::any_of(plan.moves.begin(), plan.moves.end(), is_outside)) prepare_source();
-    list_copies();
-    return;
-  }
   acquire_fresh_pages();
-  origin_ = store.heads_[head].origin;
-  if (!plan.origin_from.is_empty()) {
-    auto origin = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, format.key_dim));
-    kernels::store_mean_key(source, format.key_dim, plan.origin_from.first, plan.origin_from.last, origin->data());
-    origin_ = std::move(origin);
-  }
+  origin_ = plan.origin_from.is_empty() ? store.heads_[head].origin : mean_key();
   bool has_outside = false, converts_keys = false;
   std::size_t n_row_bytes = 0;
   for (const EntryMove& move : plan.moves) {
@@ -81,13 +81,32 @@ PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format,
     converts_keys |= format.of(move.from_kind).key_type != format.of(move.to_kind).key_type;
     n_row_bytes += move.n * format.of(move.from_kind).row_bytes();
   }
-  if (plan.order == HeadPlan::Order::kReadFirst) rows_.resize(n_row_bytes);
   if (has_outside || converts_keys) {
     keys_.emplace(store.heads_[head].feedback.get(), origin_ ? origin_->data() : nullptr, format.key_dim);
   }
-  if (!has_outside) return;
-  keys_->reserve_for(source);
-  prepare_source();
+  if (has_outside) {
+    keys_->reserve_for(source);
+    prepare_source();
+  }
+  if (!store.is_host()) {
+    list_copies();
+  } else if (plan.order == HeadPlan::Order::kReadFirst) {
+    rows_.resize(n_row_bytes);
+  }
+}
+
+// Returns the mean of the source's keys that the plan names.
+PageStore::Origin PageStore::Transaction::mean_key() const {
+  const HeadPlan::Range& range = plan_.origin_from;
+  auto mean = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, format_.key_dim));
+  if (store_.is_host()) {
+    kernels::store_mean_key(source_, format_.key_dim, range.first, range.last, mean->data());
+  } else {
+    const EntryCopies keys =
+        EntryCopies::of_keys(store_.pool()->memory(), source_, format_.key_dim, range.first, range.last);
+    kernels::store_mean_key(keys.entries(), format_.key_dim, 0, range.last - range.first, mean->data());
+  }
+  return mean;
 }
 
 void PageStore::Transaction::prepare_source() {
@@ -97,77 +116,118 @@ void PageStore::Transaction::prepare_source() {
   }
 }
 
-void PageStore::Transaction::require_plain_moves() const {
-  const auto differs = [](const auto& from, const PageFormat& to) {
-    return from.key_type != to.key_type || from.value_type != to.value_type;
-  };
-  bool is_plain = plan_.origin_from.is_empty();
-  for (const PageChange& change : plan_.changes) is_plain &= change.memory != PageChange::Memory::kFreshIfThere;
-  std::optional<PageKind> checked;  // kind already compared with the source: there are more moves than kinds
-  for (const EntryMove& move : plan_.moves) {
-    const PageFormat& to = format_.of(move.to_kind);
-    if (!is_outside(move)) {
-      is_plain &= !differs(format_.of(move.from_kind), to);
-    } else if (checked != move.to_kind) {
-      for (const kernels::EntryRun& run : source_.runs) is_plain &= !differs(run, to);
-      checked = move.to_kind;
+// Adds a copy to the list, or makes the copy at `last` longer if the two are of neighbours to neighbours.
+void PageStore::Transaction::add_copy(std::size_t& last, std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (last < copies_.size()) {
+    ByteCopy& before = copies_[last];
+    if (before.to + before.bytes == to && before.from + before.bytes == from) {
+      before.bytes += bytes;
+      return;
     }
   }
-  if (is_plain) return;
-  throw Error(ErrorCode::kUnsupported,
-              "a device does not store entries as codes or in other types yet: choose f16 or bf16 for keys and values, "
-              "or the device cpu");
+  last = copies_.size();
+  copies_.push_back({.to = to, .from = from, .bytes = bytes});
 }
 
 // Makes one list for the whole plan. Moves of neighbours to neighbours become one copy, even if they are read from runs
 // of one entry or are listed page by page.
 void PageStore::Transaction::list_copies() {
   std::size_t last_key = 0, last_value = 0;  // places in the list
-  const auto add = [&](std::size_t& last, std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (last < copies_.size()) {
-      ByteCopy& before = copies_[last];
-      if (before.to + before.bytes == to && before.from + before.bytes == from) {
-        before.bytes += bytes;
-        return;
-      }
-    }
-    last = copies_.size();
-    copies_.push_back({.to = to, .from = from, .bytes = bytes});
-  };
+  std::vector<Conversion> conversions;
   std::size_t i = 0;  // index of the change
   for (const EntryMove& move : plan_.moves) {
     while (plan_.changes[i].page != static_cast<std::size_t>(move.to_page)) ++i;
     const PageChange& change = plan_.changes[i];
-    const bool is_fresh = change.memory == PageChange::Memory::kFresh;
+    const bool is_fresh = !fresh_.empty() && fresh_[i];
     const PageFormat& to = format_.of(move.to_kind);
     PageSlot target = store_.slot(to, is_fresh ? fresh_[i].id() : table_.pages[change.page].id, move.to_slot);
+    Rows rows{};
     if (!is_outside(move)) {
+      const PageFormat& from = format_.of(move.from_kind);
       const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
-      const PageSlot source = store_.slot(format_.of(move.from_kind), from_page, move.from_slot);
-      add(last_key, target.key, source.key, move.n * to.key_bytes);
-      add(last_value, target.value, source.value, move.n * to.value_bytes);
-      continue;
+      const PageSlot source = store_.slot(from, from_page, move.from_slot);
+      rows = rows_at(from, source.key, source.value);
+      if (is_plain(rows, to)) {
+        add_copy(last_key, target.key, source.key, move.n * to.key_bytes);
+        add_copy(last_value, target.value, source.value, move.n * to.value_bytes);
+        continue;
+      }
     }
     for (std::int32_t entry = 0; entry < move.n; ++entry) {
-      const Rows source = outside_rows(move.from_slot + entry);
-      add(last_key, target.key, source.key, to.key_bytes);
-      add(last_value, target.value, source.value, to.value_bytes);
+      if (is_outside(move)) rows = outside_rows(move.from_slot + entry);
+      if (is_plain(rows, to)) {
+        add_copy(last_key, target.key, rows.key, to.key_bytes);
+        add_copy(last_value, target.value, rows.value, to.value_bytes);
+      } else {
+        conversions.push_back({.from = rows, .to = &to, .key = target.key, .value = target.value});
+      }
+      rows.key += rows.key_bytes;
+      rows.value += rows.value_bytes;
       target.key += to.key_bytes;
       target.value += to.value_bytes;
     }
   }
+  if (!conversions.empty()) convert(std::move(conversions));
 }
 
-// Acquires added pages first: if that fails, the pool has not been asked for copies of existing ones.
+// Converts the rows on the processor, brings them to the device and lists the copies to their places. All keys come
+// before all values, so that neighbours stay neighbours.
+void PageStore::Transaction::convert(std::vector<Conversion> conversions) {
+  std::vector<MemoryPart> parts;
+  std::size_t n_from = 0, n_to = 0;
+  const auto add_part = [&](const std::byte* from, std::size_t bytes) {
+    n_from += bytes;
+    if (!parts.empty() && parts.back().from + parts.back().bytes == from) {
+      parts.back().bytes += bytes;
+    } else {
+      parts.push_back({.from = from, .bytes = bytes});
+    }
+  };
+  for (const Conversion& each : conversions) add_part(each.from.key, each.from.key_bytes);
+  for (const Conversion& each : conversions) add_part(each.from.value, each.from.value_bytes);
+  for (const Conversion& each : conversions) n_to += each.to->row_bytes();
+  std::vector<std::byte> from(n_from), to(n_to);
+  read_parts(store_.pool()->memory(), parts, from.data());
+
+  const std::byte *next_key = from.data(), *next_value = from.data();
+  std::byte *to_key = to.data(), *to_value = to.data();
+  for (const Conversion& each : conversions) {
+    next_value += each.from.key_bytes;
+    to_value += each.to->key_bytes;
+  }
+  converted_ = MemoryBlock(store_.pool()->memory(), n_to);
+  copies_.reserve(copies_.size() + 2 * conversions.size());
+  std::size_t last_key = SIZE_MAX, last_value = SIZE_MAX;
+  for (Conversion& each : conversions) {
+    each.from.key = std::exchange(next_key, next_key + each.from.key_bytes);
+    each.from.value = std::exchange(next_value, next_value + each.from.value_bytes);
+    write(each.from, *each.to, {.key = to_key, .value = to_value, .offset = nullptr});
+    add_copy(last_key, each.key, converted_.data() + (to_key - to.data()), each.to->key_bytes);
+    add_copy(last_value, each.value, converted_.data() + (to_value - to.data()), each.to->value_bytes);
+    to_key += each.to->key_bytes;
+    to_value += each.to->value_bytes;
+  }
+  if (keys_) keys_->flush();
+  store_.memory().write(converted_.data(), to.data(), to.size());
+}
+
+// Acquires added pages first: if that fails, the pool has not been asked for copies of existing ones. A device's pages
+// that a plan can do without are acquired last, since copies to them are listed beforehand.
 void PageStore::Transaction::acquire_fresh_pages() {
+  const auto acquire = [&](std::size_t i) {
+    fresh_.resize(plan_.changes.size());
+    fresh_[i] = store_.acquire(format_.of(plan_.changes[i].kind));
+  };
   for (const bool is_added : {true, false}) {
     for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
       const PageChange& change = plan_.changes[i];
       if (change.memory != PageChange::Memory::kFresh) continue;
-      if ((change.page >= table_.pages.size()) != is_added) continue;
-      fresh_.resize(plan_.changes.size());
-      fresh_[i] = store_.acquire(format_.of(change.kind));
+      if ((change.page >= table_.pages.size()) == is_added) acquire(i);
     }
+  }
+  if (store_.is_host()) return;
+  for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
+    if (plan_.changes[i].memory == PageChange::Memory::kFreshIfThere) has_memory_for([&] { acquire(i); });
   }
 }
 
@@ -200,11 +260,11 @@ void PageStore::Transaction::take_pages(bool releases_old) noexcept {
   for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
     PageChange& change = plan_.changes[i];
     const TablePage* old = change.page < table_.pages.size() ? &table_.pages[change.page] : nullptr;
-    if (change.memory == PageChange::Memory::kFresh) {
+    if (!fresh_.empty() && fresh_[i]) {
       change.id = fresh_[i].detach();
     } else {
       change.id = old->id;
-      if (change.memory == PageChange::Memory::kFreshIfThere) {
+      if (change.memory == PageChange::Memory::kFreshIfThere && store_.is_host()) {
         has_memory_for([&] { change.id = store_.acquire(format_.of(change.kind)).detach(); });
       }
     }
@@ -257,6 +317,10 @@ PageStore::Transaction::Rows PageStore::Transaction::outside_rows(std::int32_t i
           .key_origin = run.origin,
           .key = run.keys + i * key_bytes,
           .value = run.values + i * value_bytes};
+}
+
+bool PageStore::Transaction::is_plain(const Rows& from, const PageFormat& to) const {
+  return from.key_type == to.key_type && from.key_origin == origin_of(to.key_type) && from.value_type == to.value_type;
 }
 
 void PageStore::Transaction::write(const Rows& from, const PageFormat& to, const PageSlot& target) noexcept {

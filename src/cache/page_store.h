@@ -2,8 +2,8 @@
 // table holds. A PageStore carries out what a PageTable plans, and quantises on the way. It knows no order of pages but
 // the plan's.
 //
-// If the pool's memory is a device's, the device moves the rows and does not quantise them: a plan that converts rows
-// is refused.
+// If the pool's memory is a device's, the device moves the rows. Those that are converted come to the processor, which
+// quantises them, and go back.
 //
 // Not thread-safe, but different threads may carry out plans of different heads.
 #pragma once
@@ -17,6 +17,7 @@
 #include "cache/entry_memory.h"
 #include "cache/head_plan.h"
 #include "cache/key_writer.h"
+#include "cache/memory_block.h"
 #include "cache/page_format.h"
 #include "cache/page_id.h"
 #include "cache/page_pool.h"
@@ -64,8 +65,8 @@ class PageStore {
   // Forgets a head's origin and feedback.
   void clear(std::size_t head) noexcept { heads_[head] = Head(); }
 
-  // Quantises values in place, on a page that only this head holds. Takes no memory.
-  void quantise_values_in_place(const LayerFormat& format, const TablePage& page, PageKind to, std::int32_t n) noexcept;
+  // Quantises values in place, on a page that only this head holds. Takes no page.
+  void quantise_values_in_place(const LayerFormat& format, const TablePage& page, PageKind to, std::int32_t n);
 
   class Transaction;
 
@@ -83,9 +84,9 @@ class PageStore {
 // A transaction that carries out one plan.
 class PageStore::Transaction {
  public:
-  // Takes everything that the plan needs: pages, and room for moving rows. Throws Error(kOutOfMemory), std::bad_alloc
-  // and, if a device would have to convert rows, Error(kUnsupported); no state has changed then. `table` and `plan`
-  // outlive the transaction.
+  // Takes everything that the plan needs: pages, and room for moving rows; rows of a device's memory are converted.
+  // Throws Error(kOutOfMemory) and std::bad_alloc; no state has changed then. `table` and `plan` outlive the
+  // transaction.
   //   source: entries from outside, in the same memory, or those whose mean becomes the head's origin
   Transaction(PageStore& store, const LayerFormat& format, std::size_t head, const HeadPages& table, HeadPlan& plan,
               const kernels::HeadEntries& source);
@@ -104,16 +105,27 @@ class PageStore::Transaction {
     const std::byte* value;
   };
 
+  // A device's rows that are converted.
+  struct Conversion {
+    Rows from;
+    const PageFormat* to;
+    std::byte* key;  // of the target
+    std::byte* value;
+  };
+
+  bool is_plain(const Rows& from, const PageFormat& to) const;
   const std::byte* origin_of(EntryType key_type) const;
+  Origin mean_key() const;
   Rows rows_at(const PageFormat& format, const std::byte* key, const std::byte* value) const;
   Rows outside_rows(std::int32_t index);
   void acquire_fresh_pages();
   void take_pages(bool releases_old) noexcept;
   void release_replaced() noexcept;
   void release_rest() noexcept;
-  void require_plain_moves() const;
   void prepare_source();
   void list_copies();
+  void add_copy(std::size_t& last, std::byte* to, const std::byte* from, std::size_t bytes);
+  void convert(std::vector<Conversion> conversions);
   void move() noexcept;
   void move_offsets() noexcept;
   void read_sources() noexcept;
@@ -132,6 +144,7 @@ class PageStore::Transaction {
   std::vector<PageRef> fresh_;    // [changes], empty if none is fresh
   std::vector<std::byte> rows_;   // copies of all rows that move
   std::vector<ByteCopy> copies_;  // if a device moves the rows
+  MemoryBlock converted_;         // what the copies take converted rows from
   Origin origin_;
   std::optional<KeyWriter> keys_;  // if keys are converted
 };

@@ -97,8 +97,12 @@ kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
 
 PageRows RaggedCache::page_rows(int layer, int kv_head, std::size_t page) const {
   const TablePage& own = head(layer, kv_head).pages[page];
-  const PageSlot first = store_.slot(table_.layer(layer).of(own.kind), own.id, 0);
-  return {.keys = first.key, .values = first.value};
+  const PageFormat& format = table_.layer(layer).of(own.kind);
+  const PageSlot first = store_.slot(format, own.id, 0);
+  const auto marked = [](std::byte* rows, EntryType type) {
+    return kernels::is_coded(type) ? with_row_type(rows, type) : rows;
+  };
+  return {.keys = marked(first.key, format.key_type), .values = marked(first.value, format.value_type)};
 }
 
 std::size_t RaggedCache::take_changes(int layer, int kv_head) noexcept {
@@ -106,7 +110,9 @@ std::size_t RaggedCache::take_changes(int layer, int kv_head) noexcept {
 }
 
 HeadRows RaggedCache::head_rows(int layer, int kv_head) const {
-  HeadRows rows = {.first_slot = first_slot(layer, kv_head), .n_entries = n_entries(layer, kv_head)};
+  HeadRows rows = {.first_slot = first_slot(layer, kv_head),
+                   .n_entries = n_entries(layer, kv_head),
+                   .origin = origin(layer, kv_head)};
   rows.pages.reserve(n_pages(layer, kv_head));
   for (std::size_t page = 0; page < n_pages(layer, kv_head); ++page) {
     rows.pages.push_back(page_rows(layer, kv_head, page));
@@ -263,15 +269,23 @@ std::byte* RaggedCache::value_row(int layer, int kv_head, std::int32_t entry) {
   return writable_slot(layer, kv_head, entry).value;
 }
 
-void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {
-  std::byte* row = value_row(layer, kv_head, entry);
+void RaggedCache::store_values(int layer, int kv_head, const float* values) {
   const HeadPages& h = head(layer, kv_head);
   const LayerFormat& format = table_.layer(layer);
-  const PageFormat& stored = format.of(h.pages[h.page_of_entry(entry)].kind);
-  if (store_.is_host()) return kernels::store_row(stored.value_type, value, row, format.value_dim);
-  std::byte own[kernels::kMaxHeadDim * sizeof(float)];
-  kernels::store_row(stored.value_type, value, own, format.value_dim);
-  memory().write(row, own, stored.value_bytes);
+  std::vector<std::byte> own;  // a page's values, on their way to a device
+  for (std::int32_t entry = 0; entry < h.n_entries;) {
+    std::byte* to = value_row(layer, kv_head, entry);
+    const std::size_t page = h.page_of_entry(entry);
+    const PageFormat& stored = format.of(h.pages[page].kind);
+    const std::int32_t n = h.entries_on(page);
+    own.resize(store_.is_host() ? 0 : static_cast<std::size_t>(n) * stored.value_bytes);
+    std::byte* row = store_.is_host() ? to : own.data();
+    for (std::int32_t i = 0; i < n; ++i, row += stored.value_bytes, values += format.value_dim) {
+      kernels::store_row(stored.value_type, values, row, format.value_dim);
+    }
+    if (!store_.is_host()) memory().write(to, own.data(), own.size());
+    entry += n;
+  }
 }
 
 void RaggedCache::hold_values() {

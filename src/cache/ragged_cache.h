@@ -8,8 +8,8 @@
 // Forks share pages; a write to a shared page copies it first, so forks may live on different threads.
 //
 // Rows lie in the pool's memory. If that is a device's, keys and values of all views are addresses that the processor
-// must not follow, the device moves the entries, and any conversion, above all quantisation, throws Error(kUnsupported)
-// before anything is changed. The processor may read positions in any case.
+// must not follow (EntryCopies copies them), and the device moves the entries; only rows that are converted pass
+// through the processor's memory. The processor may read positions and origins in any case.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,7 @@ class RaggedCache {
 
   const CacheShape& shape() const { return shape_; }
   EntryMemory& memory() const { return store_.memory(); }
+  const std::shared_ptr<EntryMemory>& shared_memory() const { return store_.pool()->memory(); }
   // Sets the fraction of its entries that the next cut keeps in more bits.
   void set_high_fraction(double fraction) { shape_.high->fraction = fraction; }
   std::int32_t n_entries(int layer, int kv_head) const;
@@ -77,6 +78,8 @@ class RaggedCache {
   // on the first page, and n_entries(). Kernels write only the rows of a fresh extend(): other pages may be shared.
   std::size_t n_pages(int layer, int kv_head) const { return head(layer, kv_head).pages.size(); }
   std::int32_t first_slot(int layer, int kv_head) const { return head(layer, kv_head).n_skipped; }
+  // Returns the origin of a head's keys that are codes; it stays the same object as long as it does not change.
+  const PageStore::Origin& origin(int layer, int kv_head) const { return store_.origin(index(layer, kv_head)); }
   PageRows page_rows(int layer, int kv_head, std::size_t page) const;
   // Returns the first page of a head that was added or moved since the last call, or at least n_pages() if there is
   // none, as after most decoding steps. Returns 0 for a cache that is new, a fork or moved, so a copy may be kept by
@@ -121,8 +124,9 @@ class RaggedCache {
   void set_feedback(int layer, int kv_head, std::shared_ptr<const kernels::CodeFeedback> feedback);
   void drop_feedback();
 
-  // Replaces an entry's value [value_dim], converted to the type in which it is stored.
-  void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
+  // Replaces the values [n_entries][value_dim] of a head's entries, in the order of entries(). They are converted to
+  // the types in which they are stored.
+  void store_values(int layer, int kv_head, const float* values);
 
   // Copies the entries `indices` (ascending) of `source` to the end of the head, converted to this cache's types where
   // they differ. The source must lie in memory() and not be a view of this head. Strong guarantee.

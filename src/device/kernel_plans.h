@@ -15,11 +15,13 @@ namespace winnow::device {
 using winnow::PageRows;
 
 // The stored entries of one KV head. Entry e is in slot (first_slot + e) % kPageEntries of page
-// (first_slot + e) / kPageEntries. A prompt's staging buffer is shown as pages, too.
-struct HeadTable {
+// (first_slot + e) / kPageEntries. A prompt's staging buffer is shown as pages, too. Only StepAttention takes pages of
+// codes; for other kernels DequantisePages turns them into pages of floats.
+struct alignas(16) HeadTable {
   const PageRows* pages;
   std::int32_t first_slot;
   std::int32_t n_entries;
+  const std::byte* origin = nullptr;  // [key_dim] float16, to be added to keys that are codes; null: none
 };
 
 // The dimensions and parameters of a layer's attention.
@@ -73,6 +75,7 @@ struct StepAttention {
   float* out;              // [n_sequences][n_head][value_dim]
   const HeadTable* heads;  // [n_sequences][n_kv_head], which include the step's own entry; read when the kernel runs
   int n_sequences;
+  bool has_codes = false;  // the heads may have pages of codes; other pages are then float16
   // Workspace, shared by all layers of a step: see step_workspace_bytes.
   std::byte* workspace;
 };
@@ -362,6 +365,22 @@ struct RowLengths {
   int n_rows;
 };
 
+// A page of codes, and where its rows go. Rows that are no codes stay where they are.
+struct CodedPage {
+  PageRows from;
+  PageRows to;              // [kPageEntries] float16 rows each
+  const std::byte* origin;  // as in HeadTable
+};
+
+// Dequantises pages of codes to float16.
+struct DequantisePages {
+  static constexpr const char* kName = "dequantising pages";
+  const CodedPage* pages;  // [n_pages]
+  int n_pages;
+  int key_dim;
+  int value_dim;
+};
+
 // Copies of bytes, carried out in any order: no target may overlap a source.
 struct Copies {
   static constexpr const char* kName = "copying entries";
@@ -369,9 +388,10 @@ struct Copies {
   int n;
 };
 
-using KernelPlan = std::variant<StoreRows, CausalAttention, StepAttention, WindowStatistics, RowNorms, RowsToBf16,
-                                NormedToBf16, GatedToBf16, VectorProduct, QuantiseRows, RmsNormRows, GatedRows,
-                                ProjectedNorms, ColumnFolds, QueryMoments, ExpectedScores, RowLengths, Copies>;
+using KernelPlan =
+    std::variant<StoreRows, CausalAttention, StepAttention, WindowStatistics, RowNorms, RowsToBf16, NormedToBf16,
+                 GatedToBf16, VectorProduct, QuantiseRows, RmsNormRows, GatedRows, ProjectedNorms, ColumnFolds,
+                 QueryMoments, ExpectedScores, RowLengths, DequantisePages, Copies>;
 
 inline const char* kernel_name(const KernelPlan& plan) {
   return std::visit([]<class Plan>(const Plan&) { return Plan::kName; }, plan);

@@ -100,6 +100,9 @@ void Session::Impl::settle_cache() {
     });
   } catch (const std::bad_alloc&) {
     cache.settle();
+  } catch (const Error&) {
+    // A device that has failed fails the next call, too, which says so. Pages stay as they are.
+    if (engine_impl().device == nullptr) throw;
   }
 }
 

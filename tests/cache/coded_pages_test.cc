@@ -7,8 +7,10 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include "cache/coded_rows.h"
+#include "cache/guarded_memory.h"
 #include "expect_error.h"
 #include "kernels/entries/code_feedback.h"
 #include "kernels/entries/rotated_codes.h"
@@ -30,10 +32,19 @@ ChosenRows every_second(const std::vector<Row>& rows) {
   return chosen;
 }
 
-class CodedPages : public testing::TestWithParam<EntryType> {
+// The type of keys and values, and whether they lie in a device's memory.
+class CodedPages : public testing::TestWithParam<std::tuple<EntryType, bool>> {
  protected:
-  CacheShape shape_ = even_shape(2, 2, 64, GetParam(), GetParam());
-  std::shared_ptr<PagePool> pool_ = PagePool::create(0);
+  EntryType type() const { return std::get<0>(GetParam()); }
+  std::shared_ptr<PagePool> pool(std::size_t limit = 0) const {
+    return std::get<1>(GetParam()) ? PagePool::create(limit, std::make_shared<GuardedMemory>())
+                                   : PagePool::create(limit);
+  }
+  // Expects held values to be coded only once, whichever entries are dropped meanwhile.
+  void expect_held_values_are_coded_once(std::size_t limit) const;
+
+  CacheShape shape_ = even_shape(2, 2, 64, type(), type());
+  std::shared_ptr<PagePool> pool_ = pool();
   std::mt19937 random_{7};
 };
 
@@ -124,9 +135,12 @@ TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
     } else if (operation == 6) {
       ASSERT_NO_FATAL_FAILURE(s.write_and_restore(pool_));
     } else if (operation == 7 && !rows.empty()) {
-      const std::size_t i = random_() % rows.size();
-      rows[i].value = normal_row(random_, 64);
-      s.cache.store_value(head / 2, head % 2, static_cast<std::int32_t>(i), rows[i].value.data());
+      std::vector<float> values;
+      for (Row& row : rows) {
+        row.value = normal_row(random_, 64);
+        values.insert(values.end(), row.value.begin(), row.value.end());
+      }
+      s.cache.store_values(head / 2, head % 2, values.data());
     }
     for (const Sequence& other : sequences) {
       for (int h = 0; h < 4; ++h) {
@@ -142,12 +156,12 @@ TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
   EXPECT_EQ(pool_->statistics().pages_in_use, 0U);
 }
 
-// Expects held values to be coded only once, whichever entries are dropped meanwhile.
-void expect_held_values_are_coded_once(EntryType type, std::size_t limit) {
-  const CacheShape shape = even_shape(1, 1, 64, type, type);
-  const auto pool = PagePool::create(0), limited = PagePool::create(limit);
+void CodedPages::expect_held_values_are_coded_once(std::size_t limit) const {
+  const CacheShape shape = even_shape(1, 1, 64, type(), type());
+  // The source must lie in the memory of both caches.
+  const auto limited = PagePool::create(limit, pool_->memory());
   std::mt19937 random(11);
-  RaggedCache source(shape.plain(), pool), at_once(shape, pool), waiting(shape, limited);
+  RaggedCache source(shape.plain(), pool_), at_once(shape, pool_), waiting(shape, limited);
   extend(source, 0, 0, 150, 0, random);
   std::vector<std::int32_t> all(150), third;
   for (std::int32_t i = 0; i < 150; ++i) {
@@ -174,17 +188,22 @@ void expect_held_values_are_coded_once(EntryType type, std::size_t limit) {
   }
 }
 
-TEST_P(CodedPages, ValuesMayWaitForTheirCodes) { expect_held_values_are_coded_once(GetParam(), 0); }
+TEST_P(CodedPages, ValuesMayWaitForTheirCodes) { expect_held_values_are_coded_once(0); }
 
 TEST_P(CodedPages, ValuesThatWaitedAreCodedWithoutMemory) {
-  const CacheShape shape = even_shape(1, 1, 64, GetParam(), GetParam());
+  const CacheShape shape = even_shape(1, 1, 64, type(), type());
   const std::size_t first = (shape.plain().entry_bytes(0) * kPlainEntries + 63) / 64 * 64;
-  expect_held_values_are_coded_once(GetParam(), first + 5 * ((shape.held().page_bytes(0) + 63) / 64 * 64));
+  expect_held_values_are_coded_once(first + 5 * ((shape.held().page_bytes(0) + 63) / 64 * 64));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CodedPages,
-                         testing::Values(EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3),
-                         [](const auto& test) { return std::string(entry_type_name(test.param)); });
+                         testing::Combine(testing::Values(EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4,
+                                                          EntryType::kR3),
+                                          testing::Bool()),
+                         [](const auto& test) {
+                           return std::string(entry_type_name(std::get<0>(test.param))) +
+                                  (std::get<1>(test.param) ? "OnADevice" : "");
+                         });
 
 // The expected keys of a head, coded with feedback or without.
 struct FedBack {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cache/cache_test_support.h"
+#include "cache/entry_copies.h"
 #include "kernels/entries/rows.h"
 
 namespace winnow {
@@ -72,7 +73,9 @@ inline Found find(const RaggedCache& cache, int layer, int head) {
                                       .spec = {.scale = 1}};
   Found found;
   std::vector<kernels::EntryRun> runs;
-  for (const kernels::EntryRun& run : cache.entries_by_position(layer, head, runs).runs) {
+  const EntryCopies copies(cache.shared_memory(), cache.entries_by_position(layer, head, runs), sizes.key_dim,
+                           sizes.value_dim);
+  for (const kernels::EntryRun& run : copies.entries().runs) {
     for (std::int32_t i = 0; i < run.n_entries; ++i) {
       Row row{run.positions[i], std::vector<float>(static_cast<std::size_t>(sizes.key_dim)),
               std::vector<float>(static_cast<std::size_t>(sizes.value_dim))};

@@ -1,5 +1,5 @@
-// Caches whose rows lie in memory that the processor cannot read: the memory they take, the rows that move, the
-// operations that are refused, and the changes that an executor learns of.
+// Caches whose rows lie in memory that the processor cannot read: the memory they take, the rows that move, their
+// conversions, and the changes that an executor learns of.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cache/cache_test_support.h"
+#include "cache/coded_rows.h"
 #include "cache/guarded_memory.h"
 #include "cache/memory_block.h"
 #include "cache/staging_buffer.h"
@@ -164,37 +165,81 @@ TEST_F(DeviceMemory, FilesGoFromOneMemoryToTheOther) {
   EXPECT_EQ(restored.n_entries(), 0);
 }
 
-// Codes and conversions between types are refused before a page is taken.
-TEST_F(DeviceMemory, RefusesWhatConvertsEntries) {
-  RaggedCache coded(even_shape(2, 2, 64, EntryType::kR4, EntryType::kR4), pool_);
-  const CacheShape plain = coded.shape().plain();
-  RaggedCache floats(even_shape(2, 2, 64, EntryType::kF32, EntryType::kF32), pool_), halves(plain, pool_);
-  extend_and_write(floats, 0, 0, 50, 0, 1);
-  extend_and_write(halves, 0, 0, 50, 0, 1);
-  coded.extend(0, 0, 100, 0);
-  const std::size_t n_pages = pool_->statistics().pages_in_use;
-  const auto expect_refusal = [&](auto&& change) {
-    test::expect_error(ErrorCode::kUnsupported, "choose f16 or bf16", change);
-    EXPECT_EQ(pool_->statistics().pages_in_use, n_pages);
-    EXPECT_EQ(memory_->n_copy_calls(), 0);
-  };
-  expect_refusal([&] { coded.settle(); });
-  expect_refusal([&] { coded.keep(0, 0, every(2, 100)); });
-  expect_refusal([&] { halves.append_from(0, 1, floats.entries(0, 0), every(2, 50)); });
-  EXPECT_EQ(coded.n_entries(0, 0), 100);
-  EXPECT_EQ(halves.n_entries(0, 1), 0);
-  EXPECT_EQ(read_head(halves, 0, 0).size(), 50U);
+// Rows that are converted pass through the processor, which gives the same bytes as in host memory.
+TEST_F(DeviceMemory, ConvertsToTheBytesOfTheHosts) {
+  std::vector<CacheShape> shapes;
+  for (const auto& [key_type, value_type] :
+       {std::pair(EntryType::kR4, EntryType::kR3), std::pair(EntryType::kQ8_0, EntryType::kQ4_0),
+        std::pair(EntryType::kF16, EntryType::kR4)}) {
+    shapes.push_back(even_shape(2, 2, 64, key_type, value_type));
+  }
+  CacheShape two_kinds = even_shape(2, 2, 64, EntryType::kR3, EntryType::kR3);
+  two_kinds.high = {.key_type = EntryType::kR4, .value_type = EntryType::kR4, .fraction = 0.5};
+  two_kinds.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
+  shapes.push_back(two_kinds);
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    SCOPED_TRACE("shape " + std::to_string(s));
+    const CacheShape& shape = shapes[s];
+    const auto host_pool = PagePool::create(0);
+    std::vector<RaggedCache> caches;
+    caches.emplace_back(shape, pool_);
+    caches.emplace_back(shape, host_pool);
+    std::vector<RaggedCache> forks;
+    std::mt19937 random(7);
+    std::int32_t next = 0;
+    for (int step = 0; step < 60; ++step) {
+      const int head = static_cast<int>(random() % 2);
+      const auto operation = random() % 6;
+      const auto seed = random();
+      const std::int32_t n = operation < 2 ? 1 + static_cast<std::int32_t>(seed % 90) : 0;
+      for (RaggedCache& cache : caches) {
+        std::mt19937 own(seed);
+        if (operation < 2) {
+          extend(cache, 0, head, n, next, own);
+        } else if (operation == 2) {
+          cache.settle();
+        } else if (operation == 3) {
+          std::vector<std::int32_t> kept, high;
+          for (std::int32_t i = 0; i < cache.n_entries(0, head); ++i) {
+            if (i < kPlainEntries || own() % 4 > 0) kept.push_back(i);
+          }
+          if (shape.high && kept.size() > 2 * kPageEntries)
+            high.assign(kept.begin() + 7, kept.begin() + 7 + kPageEntries);
+          cache.raise_bits(0, head, seed % 5 == 0);
+          if (seed % 2 == 0) cache.hold_values();
+          cache.keep(0, head, kept, high);
+          cache.code_values([](int n_items, const std::function<void(int)>& body) {
+            for (int i = 0; i < n_items; ++i) body(i);
+          });
+        } else if (operation == 4) {
+          forks.push_back(cache.fork());
+        } else {
+          cache.truncate(next - 20);
+        }
+      }
+      next += n;
+      ASSERT_EQ(bytes_of(caches[0]), bytes_of(caches[1])) << "operation " << operation << ", step " << step;
+      ASSERT_EQ(caches[0].bytes_in_pages(), caches[1].bytes_in_pages());
+    }
+    for (std::size_t i = 0; i + 1 < forks.size(); i += 2) EXPECT_EQ(bytes_of(forks[i]), bytes_of(forks[i + 1]));
+  }
 }
 
 TEST_F(DeviceMemory, AllocationsThatFailChangeNothing) {
   const CacheShape shape = even_shape(1, 1, 512, EntryType::kF32, EntryType::kF32);  // 128 KiB a page
   constexpr std::int32_t kEntries = 15 * kPageEntries;                               // a slab
-  const auto expect_unchanged = [&](const std::function<void(RaggedCache&)>& change) {
+  const CacheShape coded = even_shape(1, 1, 256, EntryType::kR4, EntryType::kR3);
+  const auto expect_unchanged = [&](const std::function<void(RaggedCache&)>& change, bool is_coded = false) {
     int n = 1;
     for (;; ++n) {
       const auto memory = std::make_shared<GuardedMemory>();
-      RaggedCache cache(shape, PagePool::create(0, memory));
-      extend_and_write(cache, 0, 0, kEntries, 0, 1);
+      RaggedCache cache(is_coded ? coded : shape, PagePool::create(0, memory));
+      if (is_coded) {
+        std::mt19937 random(1);
+        extend(cache, 0, 0, kEntries, 0, random);
+      } else {
+        extend_and_write(cache, 0, 0, kEntries, 0, 1);
+      }
       const RaggedCache fork = cache.fork();
       const std::string before = bytes_of(cache);
       memory->fail(n, 1000);
@@ -215,6 +260,7 @@ TEST_F(DeviceMemory, AllocationsThatFailChangeNothing) {
   };
   expect_unchanged([](RaggedCache& cache) { cache.keep(0, 0, every(2, kEntries)); });
   expect_unchanged([](RaggedCache& cache) { cache.extend(0, 0, 700, kEntries); });
+  expect_unchanged([](RaggedCache& cache) { cache.keep(0, 0, every(2, kEntries)); }, /*is_coded=*/true);
   const auto pool = PagePool::create(0, memory_);
   memory_->fail(1, 1);
   test::expect_error(ErrorCode::kOutOfMemory, "no", [&] { StagingBuffer(shape_, 100, 0, pool); });
@@ -225,11 +271,14 @@ TEST_F(DeviceMemory, StoresValues) {
   RaggedCache cache(even_shape(1, 1, 2, EntryType::kF32, EntryType::kF32), pool_);
   extend_and_write(cache, 0, 0, 40, 0, 1);
   const RaggedCache fork = cache.fork();
-  const float value[] = {3, 4};
-  cache.store_value(0, 0, 35, value);
+  std::vector<float> values(80);
+  std::iota(values.begin(), values.end(), 0.0F);
+  cache.store_values(0, 0, values.data());
   const std::vector<TestEntry> entries = read_head(cache, 0, 0);
-  EXPECT_EQ(std::memcmp(entries[35].value.data(), value, sizeof(value)), 0);
-  EXPECT_EQ(entries[34], make_entry(cache.shape(), 34, 1));
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(std::memcmp(entries[i].value.data(), values.data() + 2 * i, 2 * sizeof(float)), 0);
+    EXPECT_EQ(entries[i].key, make_entry(cache.shape(), static_cast<std::int32_t>(i), 1).key);
+  }
   EXPECT_EQ(read_head(fork, 0, 0)[35], make_entry(cache.shape(), 35, 1));
 }
 

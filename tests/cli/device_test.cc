@@ -41,8 +41,8 @@ TEST(ToolOnADevice, InfoCountsTheDevicesMemory) {
 
 TEST(ToolOnADevice, InfoSaysWhatItCannotDoThere) {
   const TinyModel model({.n_layer = 2});
-  expect_error(ErrorCode::kUnsupported, "r4 (keys)", [&] {
-    info_command({"-m", model.path(), "--device", "host", "-ctk", "r4"});
+  expect_error(ErrorCode::kUnsupported, "f32 (keys)", [&] {
+    info_command({"-m", model.path(), "--device", "host", "-ctk", "f32"});
   });
   const TinyModel large({.n_layer = 2, .n_vocab = 20'000});
   expect_error(ErrorCode::kOutOfMemory, "the model's weights take", [&] {

@@ -100,5 +100,22 @@ TEST_F(DeviceDefaultModelTest, EveryMethodKeepsWhatItDoesOnTheProcessor) {
   }
 }
 
+// The default method as users get it: in few bits, with refitted values.
+TEST_F(DeviceDefaultModelTest, AutoAnswersAsOnTheProcessor) {
+  const std::vector<Token> text = model_->tokenize(kText, true, false);
+  const std::span<const Token> prompt = std::span(text).first(text.size() - 8), answer = std::span(text).last(8);
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("auto");
+  options.budget = Budget::parse("10%bytes");
+  Session full = host_->open({}), expected = host_->open(options), own = device_->open(options);
+  for (Session* session : {&full, &expected, &own}) session->prefill(prompt);
+  EXPECT_NEAR(static_cast<double>(own.statistics().bytes_kept), static_cast<double>(expected.statistics().bytes_kept),
+              .01 * static_cast<double>(expected.statistics().bytes_kept));
+  const auto logits = decode_all(full, answer), on_host = decode_all(expected, answer),
+             on_device = decode_all(own, answer);
+  EXPECT_LT(mean_kl(on_host, on_device), .5 * mean_kl(logits, on_host));
+  EXPECT_LT(mean_kl(logits, on_device), 1.25 * mean_kl(logits, on_host));
+}
+
 }  // namespace
 }  // namespace winnow::test

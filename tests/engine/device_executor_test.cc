@@ -178,11 +178,13 @@ TEST_F(DeviceExecutorTest, FilesGoFromOneToTheOther) {
 }
 
 TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
-  SessionOptions codes = full_options();
-  codes.key_type = EntryType::kR4;
-  expect_error(ErrorCode::kUnsupported, [&] { device_->open(codes); });
+  SessionOptions half_codes = full_options();  // the values are f32
+  half_codes.key_type = EntryType::kR4;
+  expect_error(ErrorCode::kUnsupported, [&] { device_->open(half_codes); });
   SessionOptions f32 = full_options();
   expect_error(ErrorCode::kUnsupported, [&] { device_->open(f32); });
+  SessionOptions by_loss = for_device(evicting_options("snapkv", "kl=0.1"));
+  expect_error(ErrorCode::kUnsupported, [&] { device_->open(by_loss); });
   expect_error(ErrorCode::kInvalidArgument, [&] { engine_on("gpu", model_); });
 }
 
@@ -286,6 +288,82 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethodTest, testing::ValuesIn(session_methods()), method_test_name);
 INSTANTIATE_TEST_SUITE_P(Question, DeviceMethodTest, testing::Values("auto-fast:bits=own,fit=none,question=last"),
                          method_test_name);
+
+// A method, and the types of keys and values that it is used with (f16 where the method chooses them).
+struct CodedMethod {
+  std::string method, budget;
+  EntryType key_type = EntryType::kF16, value_type = EntryType::kF16;
+};
+
+class DeviceCodesTest : public testing::TestWithParam<CodedMethod> {
+ protected:
+  static SessionOptions options() {
+    SessionOptions options;
+    options.eviction = EvictionOptions::parse(GetParam().method);
+    if (options.eviction.evicts()) options.budget = Budget::parse(GetParam().budget);
+    options.key_type = GetParam().key_type;
+    options.value_type = GetParam().value_type;
+    return options;
+  }
+
+  // Expects the logits of the device to be as near to the processor's as codes let them be: numbers that lie half-way
+  // between two levels get either.
+  static void expect_near(std::span<const std::vector<float>> expected, std::span<const std::vector<float>> own,
+                          double most = 3e-3) {
+    double sum = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) sum += kl_divergence(expected[i], own[i]);
+    EXPECT_LT(sum / static_cast<double>(expected.size()), most);
+  }
+};
+
+TEST_P(DeviceCodesTest, AnswersAsTheProcessorDoes) {
+  TinyModelOptions tiny = small();
+  tiny.n_layer = 2;
+  tiny.has_all_biases = true;  // keys have origins
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  const std::vector<Token> prompt = random_tokens(200, 300, 5), more = random_tokens(36, 300, 6);
+  const std::shared_ptr<Engine> host = engine_on("cpu", model), device = engine_on(device_under_test(), model);
+  Session expected = host->open(options()), session = device->open(options());
+  expected.prefill(prompt);
+  session.prefill(prompt);
+  const HeadPositions wanted = kept_positions(expected), kept = kept_positions(session);
+  std::size_t n = 0, n_other = 0;
+  for (std::size_t h = 0; h < wanted.size(); ++h) {
+    n += wanted[h].size();
+    for (const std::int32_t p : wanted[h]) n_other += std::find(kept[h].begin(), kept[h].end(), p) == kept[h].end();
+  }
+  EXPECT_LE(static_cast<double>(n_other), .05 * static_cast<double>(n));
+  EXPECT_NEAR(static_cast<double>(session.statistics().bytes_kept),
+              static_cast<double>(expected.statistics().bytes_kept),
+              .02 * static_cast<double>(expected.statistics().bytes_kept));
+  // Pages fill up and become codes, and the second turn is cut again.
+  const double most = n_other == 0 ? 3e-3 : 2e-2;  // scores that differ in the last bits change their order
+  expect_near(decode_all(expected, more), decode_all(session, more), most);
+  expected.append(more);
+  session.append(more);
+  expect_near({{logits_of(expected)}}, {{logits_of(session)}}, most);
+  Session fork = session.fork();
+  EXPECT_EQ(decode_all(fork, std::span(more).first(3)), decode_all(session, std::span(more).first(3)));
+  // A file goes from one to the other.
+  const std::string path = testing::TempDir() + "device_codes";
+  session.save(path);
+  Session on_host = host->load_session(path), on_device = device->load_session(path);
+  const auto logits = decode_all(session, std::span(more).last(8));
+  EXPECT_EQ(decode_all(on_device, std::span(more).last(8)), logits);
+  expect_near(decode_all(on_host, std::span(more).last(8)), logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceCodesTest,
+                         testing::Values(CodedMethod{"auto", "10%bytes"}, CodedMethod{"auto-fast", "25%bytes"},
+                                         CodedMethod{"cake", "30%", EntryType::kQ8_0, EntryType::kQ4_0},
+                                         CodedMethod{"expected-attention", "30%", EntryType::kF16, EntryType::kR4},
+                                         CodedMethod{"full", "", EntryType::kR4, EntryType::kR3},
+                                         CodedMethod{"full", "", EntryType::kQ8_0, EntryType::kQ8_0}),
+                         [](const auto& test) {
+                           return method_test_name({test.param.method, 0}) + "_" +
+                                  std::string(entry_type_name(test.param.key_type)) + "_" +
+                                  std::string(entry_type_name(test.param.value_type));
+                         });
 
 }  // namespace
 }  // namespace winnow::test

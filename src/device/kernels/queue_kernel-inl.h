@@ -7,6 +7,7 @@
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
+#include "device/kernels/dequantise_pages-inl.h"
 #include "device/kernels/projected_norms-inl.h"
 #include "device/kernels/query_moments-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -38,6 +39,7 @@ struct KernelQueuer {
   void operator()(const QueryMoments& plan) const { queue_query_moments(queue, plan); }
   void operator()(const ExpectedScores& plan) const { queue_expected_scores(queue, plan); }
   void operator()(const RowLengths& plan) const { queue_row_lengths(queue, plan); }
+  void operator()(const DequantisePages& plan) const { queue_dequantise_pages(queue, plan); }
   void operator()(const Copies& plan) const { queue_copies(queue, plan); }
 };
 

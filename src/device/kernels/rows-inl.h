@@ -1,4 +1,4 @@
-// Kernels' access to rows of 16-bit numbers in pages.
+// Kernels' access to pages and to rows of 16-bit numbers in them.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ namespace winnow::device {
 
 inline constexpr int kPageSlots = 32;  // kPageEntries, whose header device code cannot include
 
+// Loads a head's table without the origin of its keys.
 WINNOW_DEVICE HeadTable load_head(const HeadTable* heads, int i) {
-  static_assert(sizeof(HeadTable) == sizeof(simt::Words4));
+  static_assert(offsetof(HeadTable, origin) == sizeof(simt::Words4));
   const simt::Words4 words = simt::load_16(heads + i);
   return {simt::pointer_of<const PageRows>(words.x[0], words.x[1]), static_cast<std::int32_t>(words.x[2]),
-          static_cast<std::int32_t>(words.x[3])};
+          static_cast<std::int32_t>(words.x[3]), nullptr};
 }
 
 WINNOW_DEVICE PageRows load_page(const PageRows* pages, int i) {

@@ -235,6 +235,17 @@ WINNOW_DEVICE float low_f16(std::uint32_t word) {
 WINNOW_DEVICE float high_f16(std::uint32_t word) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16U)));
 }
+// Return the products or differences of two pairs of float16 numbers.
+WINNOW_DEVICE std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t word;
+  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
+WINNOW_DEVICE std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t word;
+  asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
 WINNOW_DEVICE float low_bf16(std::uint32_t word) { return __uint_as_float(word << 16U); }
 WINNOW_DEVICE float high_bf16(std::uint32_t word) { return __uint_as_float(word & 0xFFFF0000U); }
 

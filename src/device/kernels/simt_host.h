@@ -230,6 +230,12 @@ inline std::uint32_t pack_bf16(float low, float high) {
 }
 inline float low_f16(std::uint32_t word) { return host::float_from_f16(static_cast<std::uint16_t>(word)); }
 inline float high_f16(std::uint32_t word) { return host::float_from_f16(static_cast<std::uint16_t>(word >> 16U)); }
+inline std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
+  return pack_f16(low_f16(a) * low_f16(b), high_f16(a) * high_f16(b));
+}
+inline std::uint32_t subtract_f16(std::uint32_t a, std::uint32_t b) {
+  return pack_f16(low_f16(a) - low_f16(b), high_f16(a) - high_f16(b));
+}
 inline float low_bf16(std::uint32_t word) { return float_of(word << 16U); }
 inline float high_bf16(std::uint32_t word) { return float_of(word & 0xFFFF0000U); }
 

@@ -1,5 +1,5 @@
-// Ragged decode attention: one new row for each of many sequences, over pages of f16 or bf16, where each head has its
-// own length.
+// Ragged decode attention: one new row for each of many sequences, over pages of f16, bf16 or codes, where each head
+// has its own length.
 //
 // A head's entries are cut into slices of whole pages that depend on the head's own length alone, so that a sequence
 // gets the same bits alone and in a batch. Blocks take the slices of all heads in turn; a slice is computed for the (up
@@ -12,6 +12,10 @@
 //   P^T consists of S^T's registers, with each 8 x 8 block transposed.
 // Q is split into two 16-bit terms, so that scores are nearly those of float32; so is P if values are bf16.
 //
+// Codes become float16 numbers as they are loaded, in their rotated coordinates: their products are taken with a
+// rotated query, and a warp rotates the sums of values where pages of another kind begin. The product of the query with
+// the keys' origin, which is taken once, is added to the scores.
+//
 // States of warps are merged in shared memory. The block that finishes a head's last slice merges the states of its
 // slices, in their order.
 #pragma once
@@ -20,6 +24,7 @@
 #include <cstdint>
 
 #include "device/kernel_plans.h"
+#include "device/kernels/codes-inl.h"
 #include "device/kernels/rows-inl.h"
 #include "device/kernels/simt.h"
 
@@ -103,17 +108,33 @@ WINNOW_DEVICE void split(float x, float y, std::uint32_t& high, std::uint32_t& l
   }
 }
 
+// What a kernel is compiled for: the number of a key's chunks of 32 numbers and of a value's chunks of 64; whether rows
+// may have fewer numbers; the types of rows. If pages may hold codes, the others hold float16.
+template <int key_chunks, int value_chunks, bool is_padded, bool has_bf16_keys, bool has_bf16_values, bool has_codes>
+struct Variant {
+  static constexpr int kKeyChunks = key_chunks, kValueChunks = value_chunks;
+  static constexpr bool kIsPadded = is_padded, kHasCodes = has_codes;
+  static constexpr bool kBf16Keys = has_bf16_keys, kBf16Values = has_bf16_values;
+};
+
 // The number of blocks for which a multiprocessor must have registers. A step of one sequence has up to 512 items: if
 // four blocks fit, a GPU like an H100 runs all of them at once.
-template <int kKeyChunks, bool kIsPadded, bool kBf16Values>
-inline constexpr int kBlocks = kKeyChunks > 4                                 ? 2
-                               : kKeyChunks > 2 && (kIsPadded || kBf16Values) ? 3
-                                                                              : 4;
+template <class V>
+inline constexpr int kBlocks = V::kKeyChunks > 4                                                       ? 2
+                               : V::kKeyChunks > 2 && (V::kIsPadded || V::kBf16Values || V::kHasCodes) ? 3
+                                                                                                       : 4;
 
 // A warp's state: the tiles of a slice that it takes in turn, and the lane's part of them.
-template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
+template <class V>
 class WarpState {
+  static constexpr int kKeyChunks = V::kKeyChunks, kValueChunks = V::kValueChunks;
+  static constexpr bool kIsPadded = V::kIsPadded, kHasCodes = V::kHasCodes;
+  static constexpr bool kBf16Keys = V::kBf16Keys, kBf16Values = V::kBf16Values;
+
  public:
+  // A row's terms in the order of fragments: its high and its low ones.
+  using Query = simt::Words4[2][kKeyChunks][32];
+
   WINNOW_DEVICE WarpState(const LayerAttention& layer, const Cut& cut)
       : first_slot_(cut.first_slot), end_slot_(cut.end_slot) {
     key_dim_ = kIsPadded ? layer.key_dim : 32 * kKeyChunks;
@@ -141,8 +162,10 @@ class WarpState {
   }
 
   // Attends to these tiles, and to all others before the end.
-  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, const Item& item,
+  //   q: the query, and its rotation if there may be codes
+  WINNOW_DEVICE void attend(const Query (&q)[kHasCodes ? 2 : 1], float soft_cap, const Item& item,
                             simt::Words4 (&pages)[32]) {
+    if constexpr (kHasCodes) multiply_origin(item.head.origin, q[0]);
     unit_[0] = unit_[1] = kNoScore;
     sum_[0] = sum_[1] = 0;
     WINNOW_UNROLL
@@ -167,12 +190,22 @@ class WarpState {
         float scores[4];
         if constexpr (kOverlaps) {
           load_values(values, page, tile);
-          multiply_keys(scores, keys, q);
+          multiply_keys(scores, keys, q[0]);
           if (next < batch_end) load_keys(keys, page + 1, next);
         } else {
-          multiply_keys(scores, keys, q);
+          if constexpr (kHasCodes) {
+            const EntryType type = code_type(page->x[0]);
+            multiply_keys(scores, keys, q[is_rotated(type) ? 1 : 0]);
+            if (type != EntryType::kF32) {
+              WINNOW_UNROLL
+              for (int i = 0; i < 4; ++i) scores[i] += of_origin_[i % 2];
+            }
+          } else {
+            multiply_keys(scores, keys, q[0]);
+          }
           simt::warp_barrier();  // compilers move no load across it
           load_values(values, page, tile);
+          if constexpr (kHasCodes) rotate_sums(is_rotated(code_type(page->x[2])));
         }
         cap_and_mask(scores, soft_cap, tile);
         add(scores, values);
@@ -184,6 +217,7 @@ class WarpState {
       simt::warp_barrier();
       write_pages(find_pages(first_ + 32 * kWarps, end_, item.head.pages), pages);
     }
+    if constexpr (kHasCodes) rotate_sums(false);
   }
 
   // Writes the state to shared memory.
@@ -214,7 +248,7 @@ class WarpState {
 
  private:
   // True if the next tile's keys are loaded while a tile's values are used: if there are registers for both.
-  static constexpr bool kOverlaps = kKeyChunks <= 2 || kBlocks<kKeyChunks, kIsPadded, kBf16Values> == 3;
+  static constexpr bool kOverlaps = !kHasCodes && (kKeyChunks <= 2 || kBlocks<V> == 3);
 
   // Returns the slot, or the nearest one that the row sees, which is in the same tile: other slots may hold any bits,
   // and zero times infinity or NaN is not zero.
@@ -226,6 +260,22 @@ class WarpState {
   // numbers.
   WINNOW_DEVICE void load_keys(simt::Words4 (&keys)[2][kKeyChunks], const simt::Words4* page, int tile) const {
     const simt::Words4 rows = simt::load_shared_16(page);
+    if constexpr (kHasCodes) {
+      if (const EntryType type = code_type(rows.x[0]); type != EntryType::kF32) {
+        const CodedRow layout(type, key_dim_);
+        const auto* all = simt::pointer_of<const std::byte>(without_row_type(rows.x[0]), rows.x[1]);
+        WINNOW_UNROLL
+        for (int x = 0; x < 2; ++x) {
+          const std::byte* row = all + seen_slot(tile * kTile + r_ + 8 * x) * layout.bytes;
+          WINNOW_UNROLL
+          for (int j = 0; j < kKeyChunks; ++j) {
+            const int at = 32 * j + 8 * c_;
+            keys[x][j] = load_codes(type, layout, row, kIsPadded && at >= key_dim_ ? 0 : at);
+          }
+        }
+        return;
+      }
+    }
     const auto* all = simt::pointer_of<const std::byte>(rows.x[0], rows.x[1]);
     WINNOW_UNROLL
     for (int x = 0; x < 2; ++x) {
@@ -242,6 +292,22 @@ class WarpState {
   // is not written, it loads other numbers.
   WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const simt::Words4* page, int tile) const {
     const simt::Words4 rows = simt::load_shared_16(page);
+    if constexpr (kHasCodes) {
+      if (const EntryType type = code_type(rows.x[2]); type != EntryType::kF32) {
+        const CodedRow layout(type, value_dim_);
+        const auto* all = simt::pointer_of<const std::byte>(without_row_type(rows.x[2]), rows.x[3]);
+        WINNOW_UNROLL
+        for (int x = 0; x < 4; ++x) {
+          const std::byte* row = all + seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * layout.bytes;
+          WINNOW_UNROLL
+          for (int i = 0; i < kValueChunks; ++i) {
+            const int at = 64 * i + 8 * r_;
+            values[i][x] = load_codes(type, layout, row, kIsPadded && at >= value_dim_ ? 0 : at);
+          }
+        }
+        return;
+      }
+    }
     const auto* all = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]);
     WINNOW_UNROLL
     for (int x = 0; x < 4; ++x) {
@@ -254,9 +320,89 @@ class WarpState {
     }
   }
 
+  // Computes the scores of the origin with heads 2 c and 2 c + 1, as if all entries of a tile were the origin.
+  WINNOW_DEVICE void multiply_origin(const std::byte* origin, const Query& q) {
+    of_origin_[0] = of_origin_[1] = 0;
+    if (origin == nullptr) return;
+    simt::Words4 keys[2][kKeyChunks];
+    WINNOW_UNROLL
+    for (int j = 0; j < kKeyChunks; ++j) {
+      const int at = 32 * j + 8 * c_;
+      keys[0][j] = keys[1][j] = simt::load_16(origin + (kIsPadded && at >= key_dim_ ? 0 : 2 * at));
+    }
+    float scores[4];
+    multiply_keys(scores, keys, q);
+    of_origin_[0] = scores[0];
+    of_origin_[1] = scores[1];
+  }
+
+  // Rotates the sums, if they are not as they should be: into the coordinates of rotated values, or back, which is the
+  // same. A lane has numbers 64 i + 8 r + 2 t and the next of its heads; bits 3 to 5 of a number are those of r.
+  WINNOW_DEVICE void rotate_sums(bool is_rotated_next) {
+    if (is_rotated_next == is_rotated_) return;
+    is_rotated_ = is_rotated_next;
+    const int block = kIsPadded ? rotated_block(value_dim_) : kValueChunks == 1 ? 64 : 128;
+    const auto butterfly = [](float& a, float& b) {
+      const float sum = a + b;
+      b = a - b;
+      a = sum;
+    };
+    WINNOW_UNROLL
+    for (auto& chunk : out_) {
+      WINNOW_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        WINNOW_UNROLL
+        for (auto& tile : chunk) butterfly(tile[h], tile[2 + h]);
+        WINNOW_UNROLL
+        for (int x = h; x < 4; x += 2) {
+          butterfly(chunk[0][x], chunk[1][x]);
+          butterfly(chunk[2][x], chunk[3][x]);
+          butterfly(chunk[0][x], chunk[2][x]);
+          butterfly(chunk[1][x], chunk[3][x]);
+        }
+      }
+    }
+    WINNOW_NO_UNROLL
+    for (int stride = 8; stride < simt::min(block, 64); stride *= 2) {
+      const int mask = stride / 2;  // lane 4 r + c
+      WINNOW_UNROLL
+      for (auto& chunk : out_) {
+        WINNOW_UNROLL
+        for (auto& tile : chunk) {
+          WINNOW_UNROLL
+          for (float& x : tile) {
+            const float other = simt::shuffle_xor(x, mask);
+            x = (simt::lane() & mask) != 0 ? other - x : x + other;
+          }
+        }
+      }
+    }
+    if constexpr (kValueChunks > 1) {
+      if (block == 128) {
+        WINNOW_UNROLL
+        for (int i = 0; i < kValueChunks; i += 2) {
+          WINNOW_UNROLL
+          for (int t = 0; t < 4; ++t) {
+            WINNOW_UNROLL
+            for (int x = 0; x < 4; ++x) butterfly(out_[i][t][x], out_[i + 1][t][x]);
+          }
+        }
+      }
+    }
+    const float norm = 1.0F / simt::sqrt(static_cast<float>(block));
+    WINNOW_UNROLL
+    for (auto& chunk : out_) {
+      WINNOW_UNROLL
+      for (auto& tile : chunk) {
+        WINNOW_UNROLL
+        for (float& x : tile) x *= norm;
+      }
+    }
+  }
+
   // Computes scores: of entry r with heads 2 c, 2 c + 1, then of entry r + 8.
   WINNOW_DEVICE void multiply_keys(float (&scores)[4], const simt::Words4 (&keys)[2][kKeyChunks],
-                                   const simt::Words4 (&q)[2][kKeyChunks][32]) const {
+                                   const Query& q) const {
     float high[2][4] = {};
     float low[2][4] = {};
     WINNOW_UNROLL
@@ -351,6 +497,9 @@ class WarpState {
   float unit_[2];  // of heads 2 c and 2 c + 1: weights are 2^(score - unit)
   float sum_[2];   // over the entries that the lane has seen
   float out_[kValueChunks][4][4];
+  // If there may be codes:
+  float of_origin_[2];       // scores of the keys' origin with these heads
+  bool is_rotated_ = false;  // out_ is in the coordinates of rotated values
 };
 
 // The list of slices of all heads, of which each thread knows those of n_own rows. It lies in shared memory to spare
@@ -425,6 +574,7 @@ WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
     head = load_head(plan.heads, ++row);
     n_slices = cut_head(head, plan.layer.sliding_window).n_slices;
   }
+  if (plan.has_codes) head.origin = plan.heads[row].origin;
   const LayerAttention& layer = plan.layer;
   const int n_group = layer.n_head / layer.n_kv_head;
   const int part = i % list.n_parts;
@@ -440,12 +590,12 @@ WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
 }
 
 // The block's shared memory.
-template <int kKeyChunks, int kValueChunks>
+template <class V>
 struct Shared {
   // Rows of O start in different banks.
-  static constexpr int kOutStride = 64 * kValueChunks + 20;
+  static constexpr int kOutStride = 64 * V::kValueChunks + 20;
 
-  simt::Words4 q[2][kKeyChunks][32];  // high and low terms, in the order of fragments
+  typename WarpState<V>::Query q[V::kHasCodes ? 2 : 1];  // the query, and its rotation
   union {
     float out[kWarps][kHeads][kOutStride];
     float factors[kHeads][kMaxStepSlices];
@@ -461,6 +611,21 @@ struct Shared {
 template <int kKeyChunks, bool kBf16Keys>
 class QueryPart {
  public:
+  // Rotates the rows, in blocks of a power of two numbers. A block's numbers are those of neighbouring lanes.
+  WINNOW_DEVICE void rotate(int block) {
+    static_assert((kEighths & (kEighths - 1)) == 0 && kThreads % kEighths == 0);
+    WINNOW_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      if (place(n) >= kHeads * kEighths) continue;
+      float x[8];
+      WINNOW_UNROLL
+      for (int i = 0; i < 8; ++i) x[i] = simt::float_of(numbers_[n][i / 4].x[i % 4]);
+      rotate_eighths(x, block);
+      WINNOW_UNROLL
+      for (int i = 0; i < 8; ++i) numbers_[n][i / 4].x[i % 4] = simt::bits_of(x[i]);
+    }
+  }
+
   WINNOW_DEVICE void load(const StepAttention& plan, const Item& item) {
     const int key_dim = plan.layer.key_dim;
     const float* q = plan.q + static_cast<std::size_t>(item.query_row) * static_cast<std::size_t>(key_dim);
@@ -670,9 +835,9 @@ WINNOW_DEVICE bool is_last_slice(const StepAttention& plan, SharedMemory& shared
   return shared.is_last != 0;
 }
 
-template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf16Values>)) attend(StepAttention plan) {
-  using SharedMemory = Shared<kKeyChunks, kValueChunks>;
+template <class V>
+WINNOW_KERNEL void WINNOW_THREADS(kThreads, kBlocks<V>) attend(StepAttention plan) {
+  using SharedMemory = Shared<V>;
   auto& shared = *reinterpret_cast<SharedMemory*>(simt::shared());
   list_items(plan, shared.items);
   simt::barrier();
@@ -684,7 +849,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
     {
       const Item item = shared.items.item;
       const Cut cut = cut_head(item.head, plan.layer.sliding_window);
-      WarpState<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values> state(plan.layer, cut);
+      WarpState<V> state(plan.layer, cut);
       constexpr int kPageTiles = kPageSlots / kTile;
       const int first_page = cut.first_page + item.slice * cut.slice_pages;
       const int first_tile = simt::max(first_page * kPageTiles, cut.first_slot / kTile);
@@ -694,12 +859,16 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
       // All loads from memory are issued before any result is used.
       const simt::Words4 rows =
           state.find_pages(first_tile + simt::shuffle(simt::warp(), 0), end_tile, item.head.pages);
-      QueryPart<kKeyChunks, kBf16Keys> queries;
+      QueryPart<V::kKeyChunks, V::kBf16Keys> queries;
       queries.load(plan, item);
       OwnRowPart own_row;
       own_row.load(plan, item, cut);
       state.write_pages(rows, pages);
-      queries.write(shared.items.scale, shared.q);
+      queries.write(shared.items.scale, shared.q[0]);
+      if constexpr (V::kHasCodes) {
+        queries.rotate(rotated_block(plan.layer.key_dim));
+        queries.write(shared.items.scale, shared.q[1]);
+      }
       own_row.store(plan.layer);
       simt::barrier();
 
@@ -714,10 +883,10 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
   }
 }
 
-template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
-void queue_of_types(simt::Queue& queue, const StepAttention& plan) {
-  const auto kernel = attend<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values>;
-  constexpr std::size_t shared_bytes = sizeof(Shared<kKeyChunks, kValueChunks>);
+template <class V>
+void queue_variant(simt::Queue& queue, const StepAttention& plan) {
+  const auto kernel = attend<V>;
+  constexpr std::size_t shared_bytes = sizeof(Shared<V>);
   const int n_group = plan.layer.n_head / plan.layer.n_kv_head;
   const int n_most = plan.n_sequences * plan.layer.n_kv_head * ((n_group + kHeads - 1) / kHeads) * kMaxStepSlices;
   const int n_resident = simt::resident_blocks(queue, kThreads, shared_bytes, kernel);
@@ -725,16 +894,23 @@ void queue_of_types(simt::Queue& queue, const StepAttention& plan) {
   simt::launch(queue, {n_blocks}, kThreads, shared_bytes, kernel, plan);
 }
 
+// Queues the kernel for these sizes and the types of the plan.
 template <int kKeyChunks, int kValueChunks, bool kIsPadded>
 void queue_of_size(simt::Queue& queue, const StepAttention& plan) {
   const bool has_bf16_keys = plan.layer.key_type == EntryType::kBF16;
   const bool has_bf16_values = plan.layer.value_type == EntryType::kBF16;
-  const auto queue_of = has_bf16_keys
-                            ? (has_bf16_values ? queue_of_types<kKeyChunks, kValueChunks, kIsPadded, true, true>
-                                               : queue_of_types<kKeyChunks, kValueChunks, kIsPadded, true, false>)
-                            : (has_bf16_values ? queue_of_types<kKeyChunks, kValueChunks, kIsPadded, false, true>
-                                               : queue_of_types<kKeyChunks, kValueChunks, kIsPadded, false, false>);
-  queue_of(queue, plan);
+  const auto queue_types =
+      has_bf16_keys
+          ? (has_bf16_values ? queue_variant<Variant<kKeyChunks, kValueChunks, kIsPadded, true, true, false>>
+                             : queue_variant<Variant<kKeyChunks, kValueChunks, kIsPadded, true, false, false>>)
+          : (has_bf16_values ? queue_variant<Variant<kKeyChunks, kValueChunks, kIsPadded, false, true, false>>
+                             : queue_variant<Variant<kKeyChunks, kValueChunks, kIsPadded, false, false, false>>);
+  queue_types(queue, plan);
+}
+
+template <int kKeyChunks, int kValueChunks, bool kIsPadded>
+void queue_codes(simt::Queue& queue, const StepAttention& plan) {
+  queue_variant<Variant<kKeyChunks, kValueChunks, kIsPadded, false, false, true>>(queue, plan);
 }
 
 }  // namespace step
@@ -742,6 +918,12 @@ void queue_of_size(simt::Queue& queue, const StepAttention& plan) {
 inline void queue_step_attention(simt::Queue& queue, const StepAttention& plan) {
   const int key_dim = plan.layer.key_dim;
   const int value_dim = plan.layer.value_dim;
+  if (plan.has_codes) {
+    if (key_dim == 64 && value_dim == 64) return step::queue_codes<2, 1, false>(queue, plan);
+    if (key_dim == 128 && value_dim == 128) return step::queue_codes<4, 2, false>(queue, plan);
+    if (key_dim <= 128 && value_dim <= 128) return step::queue_codes<4, 2, true>(queue, plan);
+    return step::queue_codes<8, 4, true>(queue, plan);
+  }
   if (key_dim == 64 && value_dim == 64) return step::queue_of_size<2, 1, false>(queue, plan);
   if (key_dim == 128 && value_dim == 128) return step::queue_of_size<4, 2, false>(queue, plan);
   if (key_dim == 256 && value_dim == 256) return step::queue_of_size<8, 4, false>(queue, plan);

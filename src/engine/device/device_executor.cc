@@ -37,19 +37,18 @@ void check_device_model(const Model::Impl& model) {
 }
 
 void check_device_session(const SessionOptions& options, const std::string& device) {
-  const auto is_float = [](EntryType type) { return type == EntryType::kF16 || type == EntryType::kBF16; };
-  if (!is_float(options.key_type) || !is_float(options.value_type)) {
+  const auto is_16_bits = [](EntryType type) { return type == EntryType::kF16 || type == EntryType::kBF16; };
+  const bool has_codes = kernels::is_coded(options.key_type) || kernels::is_coded(options.value_type);
+  const auto is_stored = [&](EntryType type) {
+    return has_codes ? type == EntryType::kF16 || kernels::is_coded(type) : is_16_bits(type);
+  };
+  if (!is_stored(options.key_type) || !is_stored(options.value_type)) {
     throw Error(ErrorCode::kUnsupported,
                 device + " does not store entries of type " + options.stored_key_types() + " (keys) and " +
                     options.stored_value_types() +
-                    " (values) yet: use f16 or bf16 (-ctk, -ctv; a method that stores codes takes bits=own), or "
-                    "--device cpu");
+                    " (values): use f16, bf16, or codes, alone or with f16 (-ctk, -ctv), or --device cpu");
   }
-  if (options.eviction.evicts() && options.eviction.fit != Fit::kNone) {
-    throw Error(ErrorCode::kUnsupported,
-                device + " does not refit values yet: add fit=none to the method, or use --device cpu");
-  }
-  if (options.key_type != options.value_type) {
+  if (!has_codes && options.key_type != options.value_type) {
     throw Error(ErrorCode::kUnsupported, device + " stores keys and values in one type: give -ctk and -ctv the same");
   }
   if (options.budget && options.budget->unit == Budget::Unit::kLoss) {
@@ -184,10 +183,11 @@ std::unique_ptr<EntryStatistics> DeviceExecutor::entry_statistics(LayerEntries e
     };
     return output_projection_slices(model_, layer, alone);
   };
+  const CacheShape plain = entries.shape->plain();
   return std::make_unique<DeviceStatistics>(
       MeasuredLayer{.device = *device_,
                     .memory = statistics_memory_,
-                    .attention = attention(layer, entries.shape->key_type, entries.shape->value_type),
+                    .attention = attention(layer, plain.key_type, plain.value_type),
                     .w_o = [this, layer] { return weights_.use(layer).wo; },
                     .n_embd = model_.spec.n_embd,
                     .parallel_for = parallel_for(),

@@ -25,7 +25,7 @@ namespace winnow {
 
 // Throws Error(kUnsupported) for a model that devices do not compute yet, with what it is.
 void check_device_model(const Model::Impl& model);
-// Likewise for a session's options: entries of other types than f16 and bf16, and what reads rows on the processor.
+// Likewise for a session's options: entries of types that no kernel reads, and budgets given as a loss.
 void check_device_session(const SessionOptions& options, const std::string& device);
 
 // Computes on a device. Thread-safety is that of Executor.

@@ -84,9 +84,11 @@ void DevicePass::show_heads() {
   std::vector<PageRows> pages;
   std::vector<device::HeadTable> heads;
   std::vector<std::size_t> first_page;
+  std::vector<HeadRows> all;
+  for (int h = 0; h < n_heads; ++h) all.push_back(plan_.entries->head_rows(h));
+  dequantised_.show(device_, all, spec().key_dim, spec().value_dim);
   n_most_ = 0;
-  for (int h = 0; h < n_heads; ++h) {
-    const HeadRows rows = plan_.entries->head_rows(h);
+  for (const HeadRows& rows : all) {
     first_page.push_back(pages.size());
     pages.insert(pages.end(), rows.pages.begin(), rows.pages.end());
     heads.push_back({.pages = nullptr, .first_slot = rows.first_slot, .n_entries = rows.n_entries});
@@ -112,7 +114,7 @@ ggml_tensor* DevicePass::attend(ggml_context* /*context*/, int /*layer*/, ggml_t
 
 void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* q, const ggml_tensor* k,
                              const ggml_tensor* v, const ggml_tensor* out) {
-  const CacheShape& shape = plan_.entries->shape();
+  const CacheShape shape = plan_.entries->shape().plain();
   const device::LayerAttention layer = executor_.attention(batch_.layer, shape.key_type, shape.value_type);
   const int n_rows = batch_.rows.n_rows;
   const auto* heads = heads_.as<device::HeadTable>();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "engine/device/dequantised_pages.h"
 #include "engine/executor.h"
 #include "model/graph_builder.h"
 
@@ -23,7 +24,7 @@ class DevicePass final : public PassRows, private SequenceHook {
   void run_layer(const LayerPlan& plan) override;
   // Addresses in the device's memory.
   std::span<float> hidden() override { return {hidden_.as<float>(), hidden_.bytes() / sizeof(float)}; }
-  std::size_t bytes() const override { return hidden_.bytes() + kept_.bytes(); }
+  std::size_t bytes() const override { return hidden_.bytes() + kept_.bytes() + dequantised_.bytes(); }
   // Returns the address in the device's memory of queries of the present layer that were kept, from a row on.
   const float* kept_queries(std::int32_t first_row) const;
 
@@ -54,8 +55,9 @@ class DevicePass final : public PassRows, private SequenceHook {
   device::Buffer positions_;  // i32 of the present batch
   device::Buffer heads_;      // [n_kv_head] HeadTable of the present layer
   device::Buffer pages_;      // PageRows of all heads, one head after the other
-  device::Buffer sums_;       // [rows of a batch][n_head] log-sum-exps
-  device::Buffer kept_;       // query rows of the present layer, from first_kept_ on
+  DequantisedPages dequantised_;
+  device::Buffer sums_;  // [rows of a batch][n_head] log-sum-exps
+  device::Buffer kept_;  // query rows of the present layer, from first_kept_ on
   std::int32_t first_kept_ = 0;
   device::Buffer gathered_;  // query rows on their way to the processor
   LayerPlan batch_;          // the batch and layer that are under way

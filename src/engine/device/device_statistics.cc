@@ -52,8 +52,11 @@ DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
   }
 }
 
-// Everything goes up in one piece.
+// Everything goes up in one piece. Pages of codes are dequantised for the first kernel that asks.
 DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns) {
+  if (!std::exchange(is_dequantised_, true)) {
+    dequantised_.show(layer_.device, entries_.rows, layer_.attention.key_dim, layer_.attention.value_dim);
+  }
   const std::size_t n_floats = at(n_rows) * at(layer_.attention.n_head) * at(layer_.attention.key_dim);
   Layout layout;
   const std::size_t q_at = layout.take<float>(n_floats), pages_at = layout.take<PageRows>(n_pages_),
@@ -352,31 +355,10 @@ std::span<const kernels::HeadEntries> DeviceStatistics::host_heads() {
 }
 
 void DeviceStatistics::copy_rows() {
-  const auto sizes = [&](const kernels::EntryRun& run) {
-    const auto n = static_cast<std::size_t>(run.n_entries);
-    return std::pair(n * row_bytes(run.key_type, layer_.attention.key_dim),
-                     n * row_bytes(run.value_type, layer_.attention.value_dim));
-  };
-  std::size_t bytes = 0;
+  copied_.reserve(entries_.heads.size());
   for (const kernels::HeadEntries& head : entries_.heads) {
-    for (const kernels::EntryRun& run : head.runs) bytes += sizes(run).first + sizes(run).second;
-  }
-  rows_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::byte* to = rows_.get();
-  const auto take = [&](const std::byte* from, std::size_t n) {
-    layer_.device.download(to, from, n);
-    return std::exchange(to, to + n);
-  };
-  for (const kernels::HeadEntries& head : entries_.heads) {
-    runs_.emplace_back(head.runs.begin(), head.runs.end());
-    for (kernels::EntryRun& run : runs_.back()) {
-      const auto [key_bytes, value_bytes] = sizes(run);
-      run.keys = take(run.keys, key_bytes);
-      run.values = take(run.values, value_bytes);
-    }
-  }
-  for (std::size_t h = 0; h < runs_.size(); ++h) {
-    host_heads_.push_back({.runs = runs_[h], .n_entries = entries_.heads[h].n_entries});
+    copied_.emplace_back(layer_.device.memory(), head, layer_.attention.key_dim, layer_.attention.value_dim);
+    host_heads_.push_back(copied_.back().entries());
   }
 }
 

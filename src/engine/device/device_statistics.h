@@ -9,7 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "cache/entry_copies.h"
 #include "device/device.h"
+#include "engine/device/dequantised_pages.h"
 #include "engine/executor.h"
 #include "eviction/evidence/entry_statistics.h"
 
@@ -75,7 +77,7 @@ class DeviceStatistics final : public EntryStatistics {
   int n_group() const { return layer_.attention.n_head / layer_.attention.n_kv_head; }
 
   const MeasuredLayer layer_;
-  const LayerEntries entries_;
+  LayerEntries entries_;
   std::int32_t n_most_ = 0;  // entries of any head
   std::size_t n_pages_ = 0;  // of all heads
 
@@ -85,10 +87,11 @@ class DeviceStatistics final : public EntryStatistics {
   std::vector<float> w_o_;
   std::map<std::int32_t, std::vector<float>> queries_;  // that were kept, by first row
   std::vector<ReconstructionPass> passes_;
+  DequantisedPages dequantised_;
+  bool is_dequantised_ = false;  // entries_.rows has no page of codes left
   std::once_flag copies_;
-  std::unique_ptr<std::byte[]> rows_;
-  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]
-  std::vector<kernels::HeadEntries> host_heads_;      // [n_kv_head]
+  std::vector<EntryCopies> copied_;               // [n_kv_head]
+  std::vector<kernels::HeadEntries> host_heads_;  // [n_kv_head]
 };
 
 }  // namespace winnow

@@ -83,13 +83,14 @@ ggml_tensor* DeviceStep::attend(ggml_context* /*context*/, int layer, ggml_tenso
   if (k != nullptr) inputs.insert(inputs.end(), {k, v});
   return graph_.own(GGML_TYPE_F32, spec.output_size(), n_sequences_, inputs, [=, this](ggml_tensor* node) {
     device_.queue(
-        device::StepAttention{.layer = executor_.attention(layer, key_type_, value_type_),
+        device::StepAttention{.layer = executor_.attention(layer, types_.key, types_.value),
                               .q = static_cast<const float*>(q->data),
                               .k = k == nullptr ? nullptr : static_cast<const float*>(k->data),
                               .v = v == nullptr ? nullptr : static_cast<const float*>(v->data),
                               .out = static_cast<float*>(node->data),
                               .heads = heads_.as<device::HeadTable>() + first_head_[static_cast<std::size_t>(layer)],
                               .n_sequences = n_sequences_,
+                              .has_codes = types_.has_codes,
                               .workspace = workspace_.data()});
   });
 }
@@ -99,21 +100,28 @@ ggml_tensor* DeviceStep::recur(ggml_context* /*context*/, int /*layer*/, Recurre
   throw Error(ErrorCode::kInternal, "a device got a recurrent layer");
 }
 
+StepTypes DeviceStep::types_of(const StepSequence& sequence) {
+  const CacheShape& shape = sequence.cache->shape();
+  const CacheShape plain = shape.plain();
+  return {.key = plain.key_type, .value = plain.value_type, .has_codes = shape.has_codes()};
+}
+
 std::span<float> DeviceStep::begin(const DecodePlan& plan) {
   sequences_.assign(plan.sequences.begin(), plan.sequences.end());
   const ModelSpec& spec = executor_.model().spec;
   std::vector<std::int32_t> positions;
   for (const StepSequence& sequence : sequences_) positions.push_back(sequence.position);
   device_.upload(positions_.data(), positions.data(), positions.size() * sizeof(std::int32_t));
-  const CacheShape& types = sequences_.front().cache->shape();
+  StepTypes types = types_of(sequences_.front());
   for (const StepSequence& sequence : sequences_) {
-    const CacheShape& shape = sequence.cache->shape();
-    if (shape.key_type != types.key_type || shape.value_type != types.value_type) {
+    const StepTypes own = types_of(sequence);
+    if (own.key != types.key || own.value != types.value) {
       throw Error(ErrorCode::kUnsupported,
                   "a device cannot step sequences of different entry types together: step them one by one");
     }
+    types.has_codes |= own.has_codes;
   }
-  set_types(types.key_type, types.value_type);
+  set_types(types);
   std::vector<const PageMirror*> mirrors;
   for (const StepSequence& sequence : sequences_) mirrors.push_back(&executor_.mirror(*sequence.cache));
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
@@ -130,11 +138,9 @@ std::span<float> DeviceStep::begin(const DecodePlan& plan) {
   return embedded_;
 }
 
-// The types of entries are part of what is queued.
-void DeviceStep::set_types(EntryType key_type, EntryType value_type) {
-  if (key_type == key_type_ && value_type == value_type_) return;
-  key_type_ = key_type;
-  value_type_ = value_type;
+void DeviceStep::set_types(const StepTypes& types) {
+  if (types == types_) return;
+  types_ = types;
   recording_.reset();
   n_runs_ = 0;
 }

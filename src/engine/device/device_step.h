@@ -18,6 +18,14 @@ namespace winnow {
 
 class DeviceExecutor;
 
+// How the entries of a step's sequences are stored.
+struct StepTypes {
+  EntryType key = EntryType::kF16, value = EntryType::kF16;  // of rows that are no codes
+  bool has_codes = false;
+
+  bool operator==(const StepTypes&) const = default;
+};
+
 class DeviceStep final : private SequenceHook {
  public:
   // The executor must outlive it. Throws Error(kOutOfMemory).
@@ -36,7 +44,9 @@ class DeviceStep final : private SequenceHook {
   ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
                      std::span<ggml_tensor* const> inputs) override;
   void record_queries();
-  void set_types(EntryType key_type, EntryType value_type);
+  static StepTypes types_of(const StepSequence& sequence);
+  // The types of entries are part of what is recorded.
+  void set_types(const StepTypes& types);
 
   DeviceExecutor& executor_;
   device::Device& device_;
@@ -47,7 +57,7 @@ class DeviceStep final : private SequenceHook {
   device::Buffer heads_;      // HeadTable of every layer, sequence and KV head
   device::Buffer workspace_;  // of attention
   device::Buffer gathered_;   // queries of all layers on their way to the processor
-  EntryType key_type_ = EntryType::kF16, value_type_ = EntryType::kF16;
+  StepTypes types_;
   std::vector<std::size_t> first_head_;  // [n_layer], in heads_
   std::vector<ggml_tensor*> queries_;    // [n_layer]
   ggml_tensor* logits_tensor_ = nullptr;

@@ -27,7 +27,8 @@ void PageMirror::update(device::Device& device, RaggedCache& cache) {
       if (changes[head] < cache.n_pages(l, h)) copy(device, cache, l, h, changes[head]);
       tables_[head] = {.pages = pages_.as<PageRows>() + places_[head].begin,
                        .first_slot = cache.first_slot(l, h),
-                       .n_entries = cache.n_entries(l, h)};
+                       .n_entries = cache.n_entries(l, h),
+                       .origin = origin(device, cache, l, h, head)};
     }
   }
   is_current_ = true;
@@ -54,6 +55,26 @@ void PageMirror::place(device::Device& device, const RaggedCache& cache) {
   }
   tables_.resize(places.size());
   places_ = std::move(places);
+}
+
+const std::byte* PageMirror::origin(device::Device& device, const RaggedCache& cache, int layer, int kv_head,
+                                    std::size_t head) {
+  const PageStore::Origin& now = cache.origin(layer, kv_head);
+  if (now == nullptr) return nullptr;
+  const CacheShape& shape = cache.shape();
+  std::size_t stride = 0;
+  for (int l = 0; l < shape.n_layer(); ++l) stride = std::max(stride, shape.origin_bytes(l));
+  stride = (stride + 15) / 16 * 16;
+  if (!origins_) {
+    origins_ = device.allocate(stride * tables_.size());
+    copied_.assign(tables_.size(), nullptr);
+  }
+  std::byte* const to = origins_.data() + head * stride;
+  if (copied_[head] != now) {
+    device.upload(to, now->data(), now->size());
+    copied_[head] = now;
+  }
+  return to;
 }
 
 void PageMirror::copy(device::Device& device, const RaggedCache& cache, int layer, int kv_head,

@@ -21,7 +21,7 @@ class PageMirror {
   const device::HeadTable& table(int layer, int kv_head) const {
     return tables_[first_head_[static_cast<std::size_t>(layer)] + static_cast<std::size_t>(kv_head)];
   }
-  std::size_t bytes() const { return pages_.bytes(); }
+  std::size_t bytes() const { return pages_.bytes() + origins_.bytes(); }
 
  private:
   struct Place {
@@ -30,6 +30,8 @@ class PageMirror {
   // Gives every head room for more pages than it has.
   void place(device::Device& device, const RaggedCache& cache);
   void copy(device::Device& device, const RaggedCache& cache, int layer, int kv_head, std::size_t first_page);
+  // Returns where a head's origin lies on the device, null without one; copies it if it is new.
+  const std::byte* origin(device::Device& device, const RaggedCache& cache, int layer, int kv_head, std::size_t head);
 
   bool is_current_ = false;  // the tables were up to date after the last update
   device::Buffer pages_;
@@ -37,6 +39,8 @@ class PageMirror {
   std::vector<Place> places_;              // [heads of all layers]
   std::vector<device::HeadTable> tables_;  // likewise
   std::vector<PageRows> rows_;             // on their way
+  device::Buffer origins_;                 // [heads of all layers][largest key_dim] float16, if keys are codes
+  std::vector<PageStore::Origin> copied_;  // [heads of all layers] the origins that it holds
 };
 
 }  // namespace winnow

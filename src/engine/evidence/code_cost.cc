@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cache/ragged_cache.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/refit/matrix_product.h"
 #include "kernels/attention/softmax_row.h"
 #include "kernels/entries/rotated_codes.h"
@@ -64,11 +65,10 @@ std::vector<float> stored_and_read(std::span<const float> rows, int dim, EntryTy
   return read;
 }
 
-// Returns the cost of one KV head.
-CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, EntryType value_type,
-                      const kernels::CodeFeedback* feedback) {
+// Returns the cost of one KV head, whose entries the processor can read.
+CodeCost cost_of_head(const LayerView& view, const kernels::HeadEntries& entries, int head, EntryType key_type,
+                      EntryType value_type, const kernels::CodeFeedback* feedback) {
   const kernels::AttentionShape& shape = view.shape;
-  const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(head)];
   const std::vector<std::int32_t> samples = sampled(entries.n_entries);
   const int n = static_cast<int>(samples.size()), d = shape.key_dim, value_dim = shape.value_dim;
   if (n <= kPlainEntries) return {};
@@ -136,9 +136,10 @@ std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, Entr
                                  const ParallelFor& parallel_for) {
   std::vector<CodeCost> costs(static_cast<std::size_t>(view.n_kv_head));
   if (view.n_reference_rows == 0) return costs;
+  const std::span<const kernels::HeadEntries> heads = readable_heads(view);
   parallel_for(view.n_kv_head, [&](int h) {
     const auto at = static_cast<std::size_t>(h);
-    costs[at] = cost_of_head(view, h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());
+    costs[at] = cost_of_head(view, heads[at], h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());
   });
   return costs;
 }

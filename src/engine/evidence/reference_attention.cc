@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/aligned_bytes.h"
+#include "cache/entry_copies.h"
 #include "engine/evidence/query_evidence.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/query_rows.h"
 #include "eviction/evidence/stored_rows.h"
 #include "eviction/refit/value_fit.h"
@@ -43,6 +45,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
                       .log_sum_exp = std::vector<float>(n_rows * n_group),
                       .sink_logits = {}});
   }
+  const std::span<const kernels::HeadEntries> entries = readable_heads(view);
   constexpr int kRows = 64;  // in a block of rows: heads alone are too few for the threads
   const int n_blocks = (view.n_reference_rows + kRows - 1) / kRows;
   parallel_for(view.n_kv_head * n_blocks, [&](int item) {
@@ -57,7 +60,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
     std::vector<float> out(static_cast<std::size_t>(rows.n_rows * group * value_dim));
     AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
     kernels::causal_attention(
-        head.shape, view.heads[static_cast<std::size_t>(h)], rows,
+        head.shape, entries[static_cast<std::size_t>(h)], rows,
         {.out = out.data(), .row_stride = std::int64_t{group} * value_dim, .log_sum_exp = head.log_sum_exp.data() + at},
         scratch.span());
     for (int r = 0; r < rows.n_rows * group; ++r) {
@@ -84,8 +87,10 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
 }
 
 void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
-  const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
   const kernels::AttentionShape& shape = head.shape;
+  const EntryCopies copies(cache.shared_memory(), cache.entries(head.layer, head.kv_head), shape.key_dim,
+                           shape.value_dim);
+  const kernels::HeadEntries entries = copies.entries();
   const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey, entries.n_entries);
   const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue, entries.n_entries);
   const auto loaded = [&](const std::vector<std::byte>& rows, int n) {
@@ -109,10 +114,7 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
                                      .scale = head.shape.spec.scale,
                                      .soft_cap = head.shape.spec.soft_cap},
                                     fitted.data());
-  if (!is_fitted) return;
-  for (std::int32_t e = 0; e < entries.n_entries; ++e) {
-    cache.store_value(head.layer, head.kv_head, e, fitted.data() + std::ptrdiff_t{e} * head.shape.value_dim);
-  }
+  if (is_fitted) cache.store_values(head.layer, head.kv_head, fitted.data());
 }
 
 void ReferenceAttention::refit(RaggedCache& cache, const ParallelFor& parallel_for) const {

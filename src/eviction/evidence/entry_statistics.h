@@ -59,6 +59,11 @@ class EntryStatistics {
   virtual std::span<const kernels::HeadEntries> host_heads() = 0;
 };
 
+// Returns a view's entries in memory that the processor can read: copies if they lie on a device.
+inline std::span<const kernels::HeadEntries> readable_heads(const LayerView& view) {
+  return view.statistics != nullptr ? view.statistics->host_heads() : view.heads;
+}
+
 // Returns a view with statistics as one without them, from copies of all rows and of the output projection.
 LayerView with_copies(const LayerView& view);
 

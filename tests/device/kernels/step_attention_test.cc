@@ -25,6 +25,7 @@ constexpr ThreadOrder kOrders[] = {ThreadOrder::kAscending, ThreadOrder::kDescen
 struct Lengths {
   std::vector<int> n_entries;        // [n_sequences][n_kv_head]
   std::vector<int> first_slot = {};  // likewise; empty: zeros
+  std::vector<RowTypes> codes = {};  // of each head's pages in turn
 };
 
 LayerAttention layer_of(int n_group, int n_kv_head, int key_dim, int value_dim, EntryType key_type,
@@ -50,7 +51,9 @@ LayerAttention layer_of(int n_group, int n_kv_head, int dim, EntryType type = En
 class TestStep {
  public:
   TestStep(const LayerAttention& layer, const Lengths& lengths, unsigned seed = 1, float magnitude = 1.0F)
-      : layer_(layer), n_sequences_(static_cast<int>(lengths.n_entries.size()) / layer.n_kv_head) {
+      : layer_(layer),
+        n_sequences_(static_cast<int>(lengths.n_entries.size()) / layer.n_kv_head),
+        has_codes_(!lengths.codes.empty()) {
     for (std::size_t row = 0; row < lengths.n_entries.size(); ++row) {
       const int first_slot = lengths.first_slot.empty() ? 0 : lengths.first_slot[row];
       const unsigned row_seed = seed + 10 * static_cast<unsigned>(row);
@@ -58,8 +61,8 @@ class TestStep {
       add_numbers(k_, layer.key_dim, row_seed + 1, magnitude);
       add_numbers(v_, layer.value_dim, row_seed + 2, 1.0F);
       for (auto* pages : {&pages_, &expected_pages_}) {
-        pages->push_back(
-            std::make_unique<TestPages>(layer, first_slot, lengths.n_entries[row], row_seed + 3, magnitude));
+        pages->push_back(std::make_unique<TestPages>(layer, first_slot, lengths.n_entries[row], row_seed + 3, magnitude,
+                                                     lengths.codes));
       }
       const int own = lengths.n_entries[row] - 1;
       pages_.back()->clear(own);
@@ -81,6 +84,7 @@ class TestStep {
                                      .out = out_.data(),
                                      .heads = tables_.data(),
                                      .n_sequences = n_sequences_,
+                                     .has_codes = has_codes_,
                                      .workspace = reinterpret_cast<std::byte*>(workspace_.data())});
     return out_;
   }
@@ -134,6 +138,7 @@ class TestStep {
 
   LayerAttention layer_;
   int n_sequences_;
+  bool has_codes_;
   std::vector<float> q_, k_, v_, out_, workspace_;
   std::vector<std::unique_ptr<TestPages>> pages_, expected_pages_;
   std::vector<HeadTable> tables_;
@@ -192,6 +197,43 @@ TEST(StepAttention, IsRightForEveryType) {
       }
     }
   }
+}
+
+// Pages of codes between pages of floats, whose numbers are rounded to float16 as they are read.
+constexpr double kCodesTolerance = 2e-3;
+
+TEST(StepAttention, IsRightForEveryCode) {
+  constexpr EntryType kF16 = EntryType::kF16;
+  for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      SCOPED_TRACE(std::string(entry_type_name(type)) + " " + std::to_string(dim));
+      const Lengths lengths = {{300, 45, 1, 700}, {28, 28, 28, 28}, {{kF16, kF16}, {type, type}, {type, type}}};
+      expect_right(layer_of(4, 2, dim), lengths, 1.0F, kCodesTolerance);
+    }
+  }
+}
+
+TEST(StepAttention, IsRightForEveryHeadSizeOfCodes) {
+  const int sizes[][2] = {{16, 16}, {48, 64}, {64, 48}, {80, 80}, {112, 112}, {64, 128}, {128, 64}, {192, 128}};
+  for (const auto& size : sizes) {
+    SCOPED_TRACE(std::to_string(size[0]) + " " + std::to_string(size[1]));
+    const Lengths lengths = {{70, 17, 530, 33}, {}, {{EntryType::kR3, EntryType::kR4}}};
+    expect_right(layer_of(3, 2, size[0], size[1], EntryType::kF16, EntryType::kF16), lengths, 1.0F, kCodesTolerance);
+  }
+}
+
+TEST(StepAttention, IsRightForPagesOfManyKinds) {
+  constexpr EntryType kF16 = EntryType::kF16, kR4 = EntryType::kR4, kR3 = EntryType::kR3, kQ8 = EntryType::kQ8_0;
+  const std::vector<RowTypes> codes = {{kF16, kF16}, {kR4, kR4}, {kR3, kF16}, {kF16, kR3}, {kQ8, kR4}, {kR3, kQ8}};
+  LayerAttention layer = layer_of(4, 3, 128);
+  const Lengths lengths = {{1, 31, 32, 33, 255, 256, 257, 300, 1000}, {}, codes};
+  expect_right(layer, lengths, 1.0F, kCodesTolerance);
+  const std::vector<float> sinks(12, 1.0F);
+  layer.sink_logits = sinks.data();
+  layer.soft_cap = 20;
+  layer.sliding_window = 290;
+  expect_right(layer, lengths, 1.0F, kCodesTolerance);
+  expect_right(layer_of(20, 1, 64), {{290, 600}, {5, 31}, codes}, 1.0F, kCodesTolerance);
 }
 
 TEST(StepAttention, IsRightWhereKeysAreLarge) { expect_right(layer_of(4, 2, 128), {{300, 45}}, 6.0F, 1e-3); }

@@ -1,0 +1,49 @@
+// Copies of entries that lie in a device's memory, for the processor to read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/entry_memory.h"
+#include "winnow/entries.h"
+
+namespace winnow {
+
+// Bytes of an EntryMemory.
+struct MemoryPart {
+  const std::byte* from;
+  std::size_t bytes;
+};
+
+// Copies the parts to `to` in the process's memory, one after the other. Small parts are gathered in the memory first
+// and come in one piece. Throws Error(kOutOfMemory) if there is no room for that.
+void read_parts(const std::shared_ptr<EntryMemory>& memory, std::span<const MemoryPart> parts, std::byte* to);
+
+// A head's entries in the process's memory.
+class EntryCopies {
+ public:
+  // Copies all keys and values, unless the processor can read them where they are.
+  EntryCopies(const std::shared_ptr<EntryMemory>& memory, const kernels::HeadEntries& entries, int key_dim,
+              int value_dim);
+  // Returns the entries [first, last) with their keys alone.
+  static EntryCopies of_keys(const std::shared_ptr<EntryMemory>& memory, const kernels::HeadEntries& entries,
+                             int key_dim, std::int32_t first, std::int32_t last);
+  EntryCopies(EntryCopies&&) = default;
+  EntryCopies& operator=(EntryCopies&&) = default;
+
+  // Returns the entries; valid as long as this and the original entries are.
+  kernels::HeadEntries entries() const { return {.runs = runs_, .n_entries = n_entries_}; }
+
+ private:
+  EntryCopies() = default;
+  void take(const std::shared_ptr<EntryMemory>& memory, int key_dim, int value_dim);
+
+  std::vector<kernels::EntryRun> runs_;
+  std::int32_t n_entries_ = 0;
+  std::unique_ptr<std::byte[]> rows_;
+};
+
+}  // namespace winnow
