@@ -209,9 +209,13 @@ compare_answers() {
   local i method text=$out/text.txt args
   # The text has words that no model has seen in this order, and enough of them that a budget cuts the cache.
   for i in $(seq 1 150); do echo "Chapter $i. On day $i the harbour master wrote $((i * 7919 % 1000)) in the blue book."; done >"$text"
-  for method in full snapkv ada-snapkv critical-ada-snapkv cake lava tova keydiff; do
+  for method in full snapkv ada-snapkv critical-ada-snapkv cake lava tova keydiff auto auto-fast; do
     args=(run -m "$model" -f "$text" -n 24 --temp 0 --seed 1 --kv-evict "$method")
-    [[ $method == full ]] || args+=(--kv-budget 20%)
+    case $method in
+      full) ;;
+      auto*) args+=(--kv-budget 20%bytes) ;;  # in few bits
+      *) args+=(--kv-budget 20%) ;;
+    esac
     run_for 60 "$winnow" "${args[@]}" >"$out/cpu-$method.txt" 2>"$out/cpu-$method.log" || { failed+=("cpu $method"); continue; }
     if ! run_for 60 "$winnow" "${args[@]}" --device cuda >"$out/cuda-$method.txt" 2>"$out/cuda-$method.log"; then
       row "answers, $method" "$(tail -n 1 "$out/cuda-$method.log")"
@@ -240,9 +244,13 @@ check_8b() {
   for method in snapkv ada-snapkv critical-ada-snapkv cake lava; do
     bench "prompt-$method" 40 --device cuda -p 32768 -n 0 -r 1 --kv-evict "$method" --kv-budget 10%
   done
+  for method in auto-fast auto; do
+    bench "prompt-$method" 60 --device cuda -p 32768 -n 0 -r 1 --kv-evict "$method" --kv-budget 10%bytes
+  done
   bench steps 60 --device cuda -p 0 -n 64 -d 0,32768 -r 2
   bench steps-long 60 --device cuda -p 0 -n 64 -d 131072 -r 1
   bench steps-cut 60 --device cuda -p 0 -n 64 -d 32768,131072 -r 1 --kv-evict snapkv --kv-budget 10%
+  bench steps-codes 60 --device cuda -p 0 -n 64 -d 32768 -r 1 --kv-evict auto-fast --kv-budget 10%bytes
   bench streamed 60 --device cuda -ngl 16 -p 32768 -n 8 -r 1
   if [[ -n $llama ]]; then
     llama_bench prompts 60 -p 4096,32768 -n 0 -r 2

@@ -78,6 +78,18 @@ struct Shape {
   float soft_cap = 0;
   bool has_sinks = false;
   float magnitude = 1;
+  EntryType codes = EntryType::kF32;  // the type of all keys and values if they are codes; then no row is stored
+
+  bool has_codes() const { return codes != EntryType::kF32; }
+  // Returns the bytes of a row.
+  std::size_t row_bytes(int dim) const {
+    const auto n = static_cast<std::size_t>(dim);
+    if (!has_codes()) return 2 * n;
+    const bool is_rotated = codes == EntryType::kR4 || codes == EntryType::kR3;
+    const std::size_t block = is_rotated ? std::min(n & -n, std::size_t{128}) : 32;
+    const std::size_t bits = codes == EntryType::kQ8_0 ? 8 : codes == EntryType::kR3 ? 3 : 4;
+    return n / block * (2 + block * bits / 8);
+  }
 };
 
 // A decode step whose pages lie in the device's memory in shuffled order.
@@ -95,7 +107,7 @@ class Step {
     place_.resize(static_cast<std::size_t>(n_pages_));
     std::iota(place_.begin(), place_.end(), 0);
     std::shuffle(place_.begin(), place_.end(), random_);
-    page_numbers_ = static_cast<std::size_t>(kPageSlots) * static_cast<std::size_t>(shape.key_dim + shape.value_dim);
+    page_numbers_ = kPageSlots * (shape.row_bytes(shape.key_dim) + shape.row_bytes(shape.value_dim)) / 2;
     pool_ = std::make_unique<DeviceArray<std::uint16_t>>(page_numbers_ * static_cast<std::size_t>(n_pages_));
     if (on_device) {
       fill_numbers<<<1024, 256>>>(reinterpret_cast<std::uint32_t*>(pool_->data()), pool_->size() / 2, seed);
@@ -106,7 +118,9 @@ class Step {
     std::vector<PageRows> pages;
     for (const int place : place_) {
       auto* keys = reinterpret_cast<std::byte*>(pool_->data() + page_numbers_ * static_cast<std::size_t>(place));
-      pages.push_back({keys, keys + 2 * kPageSlots * shape.key_dim});
+      std::byte* values = keys + kPageSlots * shape.row_bytes(shape.key_dim);
+      // Random float16 numbers are codes, too, whose scales are finite.
+      pages.push_back({with_row_type(keys, shape.codes), with_row_type(values, shape.codes)});
     }
     pages_ = std::make_unique<DeviceArray<PageRows>>(pages);
     std::vector<HeadTable> heads;
@@ -150,11 +164,12 @@ class Step {
     const auto value_dim = static_cast<std::size_t>(shape_.value_dim);
     queue_step_attention(queue, StepAttention{.layer = layer(),
                                               .q = q_->data() + heads * key_dim,
-                                              .k = k_->data() + kv * key_dim,
+                                              .k = shape_.has_codes() ? nullptr : k_->data() + kv * key_dim,
                                               .v = v_->data() + kv * value_dim,
                                               .out = out_->data() + heads * value_dim,
                                               .heads = heads_->data() + kv,
                                               .n_sequences = n,
+                                              .has_codes = shape_.has_codes(),
                                               .workspace = workspace_->data()});
     CHECK(queue.error);
   }
@@ -244,7 +259,7 @@ class Step {
   double bytes() const {
     double n = 0;
     for (const int length : shape_.lengths) n += shape_.window > 0 ? std::min(length, shape_.window) : length;
-    return n * 2 * (shape_.key_dim + shape_.value_dim);
+    return n * static_cast<double>(shape_.row_bytes(shape_.key_dim) + shape_.row_bytes(shape_.value_dim));
   }
 
  private:
@@ -517,7 +532,18 @@ void time_all() {
       {"4 x 2 x 256, 131,072", 4, 2, 256, 256, same(1, 4, 131072)},
       {"8 x 4 x 96, 131,072", 8, 4, 96, 96, same(1, 8, 131072)},
   };
-  for (const Shape& shape : shapes) {
+  std::vector<Shape> all(std::begin(shapes), std::end(shapes));
+  for (const auto& [name, type] :
+       {std::pair("r3", EntryType::kR3), std::pair("r4", EntryType::kR4), std::pair("q8_0", EntryType::kQ8_0)}) {
+    for (const int dim : {128, 64}) {
+      for (const auto& [length, n] : {std::pair("131,072", 131072), std::pair("13,107", 13107)}) {
+        Shape& shape = all.emplace_back(Shape{"", 8, 4, dim, dim, same(1, 8, n)});
+        shape.name = "8 x 4 x " + std::to_string(dim) + ", " + length + ", " + name;
+        shape.codes = type;
+      }
+    }
+  }
+  for (const Shape& shape : all) {
     constexpr double kBeyondCaches = 1e9;
     std::vector<std::unique_ptr<Step>> steps;
     double total = 0;

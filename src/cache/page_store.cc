@@ -98,6 +98,8 @@ PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format,
 // Returns the mean of the source's keys that the plan names.
 PageStore::Origin PageStore::Transaction::mean_key() const {
   const HeadPlan::Range& range = plan_.origin_from;
+  const Origin& offered = store_.heads_[head_].offered;
+  if (offered && range.first == kPlainEntries && range.last == source_.n_entries) return offered;
   auto mean = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, format_.key_dim));
   if (store_.is_host()) {
     kernels::store_mean_key(source_, format_.key_dim, range.first, range.last, mean->data());
@@ -254,6 +256,7 @@ void PageStore::Transaction::carry_out() noexcept {
   place();
   if (keys_) keys_->flush();
   store_.heads_[head_].origin = plan_.has_origin ? std::move(origin_) : nullptr;
+  store_.heads_[head_].offered = nullptr;
 }
 
 void PageStore::Transaction::take_pages(bool releases_old) noexcept {

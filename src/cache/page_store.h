@@ -57,6 +57,10 @@ class PageStore {
   const Origin& origin(std::size_t head) const { return heads_[head].origin; }
   void set_origin(std::size_t head, Origin origin) noexcept { heads_[head].origin = std::move(origin); }
 
+  // Gives the mean of the keys that the head's next quantised keys may be the first of: those after the first
+  // kPlainEntries of the plan's source. Without it, the mean is taken on the processor.
+  void offer_origin(std::size_t head, Origin mean) noexcept { heads_[head].offered = std::move(mean); }
+
   // Sets the error feedback with which keys of a head are quantised from here on; null: number by number.
   void set_feedback(std::size_t head, std::shared_ptr<const kernels::CodeFeedback> feedback) noexcept {
     heads_[head].feedback = std::move(feedback);
@@ -73,6 +77,7 @@ class PageStore {
  private:
   struct Head {
     Origin origin = {};
+    Origin offered = {};
     std::shared_ptr<const kernels::CodeFeedback> feedback = {};
   };
 

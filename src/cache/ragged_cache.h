@@ -124,6 +124,12 @@ class RaggedCache {
   void set_feedback(int layer, int kv_head, std::shared_ptr<const kernels::CodeFeedback> feedback);
   void drop_feedback();
 
+  // Gives the mean key, [key_dim] float16, of the entries that the next append_from or keep of a head quantises, after
+  // the first kPlainEntries: where a device has taken it, the cache need not. It is forgotten with the next change.
+  void offer_origin(int layer, int kv_head, PageStore::Origin mean) {
+    store_.offer_origin(index(layer, kv_head), std::move(mean));
+  }
+
   // Replaces the values [n_entries][value_dim] of a head's entries, in the order of entries(). They are converted to
   // the types in which they are stored.
   void store_values(int layer, int kv_head, const float* values);

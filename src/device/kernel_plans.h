@@ -48,8 +48,8 @@ struct StoreRows {
   int n_rows;
 };
 
-// Causal attention of many rows of one sequence. Row r sees the first n_entries - n_rows + 1 + r entries of a head,
-// except those that the window hides.
+// Attention of many rows of one sequence. Row r sees the first n_entries - n_rows + 1 + r entries of a head, except
+// those that the window hides; with sees_all, it sees all entries of a layer without a window.
 struct CausalAttention {
   static constexpr const char* kName = "attention of a prompt";
   LayerAttention layer;
@@ -59,6 +59,7 @@ struct CausalAttention {
   const HeadTable* heads;  // [n_kv_head], which include the rows' own entries, already stored
   int n_rows;
   std::int32_t n_most;  // the most entries of any head
+  bool sees_all = false;
 };
 
 // The largest number of slices into which a step cuts one head's entries.
@@ -356,6 +357,19 @@ struct ExpectedScores {
   float* scores;            // [n_head][stride]
 };
 
+// Sums of the keys of each head's entries from `first` on, in slices of kKeySumEntries.
+inline constexpr int kKeySumEntries = 1024;
+struct KeySums {
+  static constexpr const char* kName = "sums of keys";
+  LayerAttention layer;
+  const HeadTable* heads;  // [n_kv_head]
+  std::int32_t n_most;
+  std::int32_t first;
+  float* sums;  // [n_kv_head][key_sum_slices(n_most)][key_dim]
+};
+
+constexpr int key_sum_slices(std::int32_t n_most) { return (n_most + kKeySumEntries - 1) / kKeySumEntries; }
+
 // L2 norms of rows.
 struct RowLengths {
   static constexpr const char* kName = "lengths of rows";
@@ -391,7 +405,7 @@ struct Copies {
 using KernelPlan =
     std::variant<StoreRows, CausalAttention, StepAttention, WindowStatistics, RowNorms, RowsToBf16, NormedToBf16,
                  GatedToBf16, VectorProduct, QuantiseRows, RmsNormRows, GatedRows, ProjectedNorms, ColumnFolds,
-                 QueryMoments, ExpectedScores, RowLengths, DequantisePages, Copies>;
+                 QueryMoments, ExpectedScores, KeySums, RowLengths, DequantisePages, Copies>;
 
 inline const char* kernel_name(const KernelPlan& plan) {
   return std::visit([]<class Plan>(const Plan&) { return Plan::kName; }, plan);

@@ -103,7 +103,7 @@ TEST_F(DeviceDefaultModelTest, EveryMethodKeepsWhatItDoesOnTheProcessor) {
 // The default method as users get it: in few bits, with refitted values.
 TEST_F(DeviceDefaultModelTest, AutoAnswersAsOnTheProcessor) {
   const std::vector<Token> text = model_->tokenize(kText, true, false);
-  const std::span<const Token> prompt = std::span(text).first(text.size() - 8), answer = std::span(text).last(8);
+  const std::span<const Token> prompt = std::span(text).first(text.size() - 4), answer = std::span(text).last(4);
   SessionOptions options;
   options.eviction = EvictionOptions::parse("auto");
   options.budget = Budget::parse("10%bytes");

@@ -50,6 +50,19 @@ class CountingStatistics final : public EntryStatistics {
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override {
     return LayerEvidence(view_, options_, 0, serial()).projected_value_norms();
   }
+  // The engine asks for these, and scorers do not.
+  RowAttention attend(const StatisticsRows&, bool) override {
+    ADD_FAILURE();
+    return {};
+  }
+  const std::vector<std::vector<float>>& mean_keys(std::int32_t) override {
+    ADD_FAILURE();
+    return none_;
+  }
+  EntryRows rows(int, std::span<const std::int32_t>) override {
+    ADD_FAILURE();
+    return {};
+  }
   const float* output_projection() override { return view_.w_o; }
   const float* kept_queries(std::int32_t, int) override { return nullptr; }
   std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) override {
@@ -65,6 +78,7 @@ class CountingStatistics final : public EntryStatistics {
  private:
   const LayerView& view_;
   const EvictionOptions& options_;
+  const std::vector<std::vector<float>> none_;
 };
 
 // The result of a cut of a cache whose rows have no address: the kept entries, and the copies of each layer's rows.

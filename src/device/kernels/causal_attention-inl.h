@@ -16,7 +16,8 @@ namespace winnow::device {
 
 inline constexpr std::int32_t kFarSlots = 1 << 30;  // more slots than any head has
 
-// Returns the slots that row `row` of a head sees, counted from slot 0 of its first page.
+// Returns the slots that row `row` of a head sees, counted from slot 0 of its first page. A row that sees all entries
+// is like the last one.
 WINNOW_DEVICE SlotRange slots_of_row(const HeadTable& table, std::int32_t window, int n_rows, int row) {
   const std::int32_t end = table.first_slot + table.n_entries - n_rows + 1 + row;
   const std::int32_t first =
@@ -158,6 +159,20 @@ struct CausalBlocks {
     }
   }
 
+  // Masks the scores of slots from `end` on, where every row sees all slots before.
+  WINNOW_DEVICE static void hide_from(std::int32_t end, Scores& scores) {
+    WINNOW_UNROLL
+    for (int strip = 0; strip < kStrips; ++strip) {
+      WINNOW_UNROLL
+      for (int column = 0; column < kColumns; ++column) {
+        WINNOW_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (column * 8 + i % 2 + fragment_column(0) >= end) scores[strip][column][i] = kHiddenScore;
+        }
+      }
+    }
+  }
+
   // Turns scores into weights relative to the rows' maximum scores so far (times `unit`), and rescales the sums and
   // outputs to these maxima.
   WINNOW_DEVICE static void weigh_scores(float unit, const Scores& scores, Weights& weights, RowNumbers& greatest,
@@ -248,13 +263,15 @@ struct CausalBlocks {
     std::byte* const values = keys + Tile::kBytes;
 
     const SlotRange filled = slots_of(table);
-    const std::int32_t last_slot = slots_of_row(table, window, p.n_rows, last_row).last;
-    const std::int32_t first_tile = slots_of_row(table, window, p.n_rows, first_row).first / kTileEntries;
+    const int n_causal = p.sees_all ? 1 : p.n_rows;
+    const std::int32_t last_slot = slots_of_row(table, window, n_causal, last_row).last;
+    const std::int32_t first_tile = slots_of_row(table, window, n_causal, first_row).first / kTileEntries;
     const std::int32_t last_tile =
         last_slot <= table.first_slot ? first_tile : (last_slot + kTileEntries - 1) / kTileEntries;
     // The end of the slots that this warp's first row sees; lower than all slots if the warp has no row.
     const int warp_row = first_row + simt::warp() * kWarpRows;
-    const std::int32_t row_end = warp_row > last_row ? -kFarSlots : filled.last - p.n_rows + 1 + warp_row;
+    const std::int32_t own_end = p.sees_all ? filled.last : filled.last - p.n_rows + 1 + warp_row;
+    const std::int32_t row_end = warp_row > last_row ? -kFarSlots : own_end;
 
     // Addresses are fetched long before they are used: those of the next tile's keys and of this tile's values.
     const auto page_in = [&](std::int32_t tile) {
@@ -320,6 +337,7 @@ struct CausalBlocks {
         if (slot < table.first_slot || slot + kTileEntries > row_end ||
             (window != 0 && slot < row_end + kWarpRows - 1 - window)) {
           hide_scores(table.first_slot - slot, row_end - slot, window, scores);
+          if (p.sees_all) hide_from(filled.last - slot, scores);
         }
         Weights weights;
         weigh_scores(unit, scores, weights, greatest, sums, outputs);

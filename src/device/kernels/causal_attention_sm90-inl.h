@@ -495,8 +495,9 @@ bool queue_sm90_causal_of_type(simt::Queue& queue, const CausalAttention& plan) 
 }
 
 // Queues causal attention like queue_causal_attention. Returns false, without queueing it, if the device cannot run
-// these kernels or none has the plan's dimensions.
+// these kernels, if none has the plan's dimensions, or if the rows see all entries.
 inline bool queue_sm90_causal_attention(simt::Queue& queue, const CausalAttention& plan) {
+  if (plan.sees_all) return false;
   if (queue.error != cudaSuccess || plan.n_rows <= 0 || !has_sm90_causal_attention()) return false;
   return plan.layer.key_type == EntryType::kBF16 ? queue_sm90_causal_of_type<BF16Format>(queue, plan)
                                                  : queue_sm90_causal_of_type<F16Format>(queue, plan);

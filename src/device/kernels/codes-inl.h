@@ -100,13 +100,26 @@ WINNOW_DEVICE void whole_numbers(std::uint32_t word, std::uint32_t (&two)[2]) {
   two[1] = simt::subtract_f16(simt::permute_bytes(word, k1024, 0x4342U), kBoth);
 }
 
-// The levels of eight codes of each type, from number n of a block on.
-WINNOW_DEVICE void levels_q8_0(const std::byte* codes, int n, std::uint32_t (&levels)[2][2]) {
+// Eight codes of a row as they are loaded, before they become numbers: several loads are issued before the first result
+// is used.
+struct Eight {
   std::uint32_t words[2];
-  load_8(codes + n, words);
-  WINNOW_UNROLL
-  for (int w = 0; w < 2; ++w) whole_numbers<128>(words[w] ^ 0x80808080U, levels[w]);
-}
+  std::uint32_t scale;  // float16, twice
+};
+
+// How codes of a type are loaded, from number n of a block on, and what levels they stand for.
+template <EntryType kType>
+struct Code;
+
+template <>
+struct Code<EntryType::kQ8_0> {
+  WINNOW_DEVICE static void load(const std::byte* codes, int n, int /*block*/, std::uint32_t (&words)[2]) {
+    load_8(codes + n, words);
+  }
+  WINNOW_DEVICE static void levels(std::uint32_t word, std::uint32_t (&two)[2]) {
+    whole_numbers<128>(word ^ 0x80808080U, two);
+  }
+};
 
 // Loads eight codes of 4 bits, each into the low half of a byte. A group of `size` numbers has its first half in the
 // low halves of its bytes.
@@ -114,45 +127,89 @@ WINNOW_DEVICE void load_halves(const std::byte* codes, int n, int size, std::uin
   const int half = size / 2, in_group = n % size;
   load_8(codes + n / size * half + in_group % half, words);
   WINNOW_UNROLL
-  for (int w = 0; w < 2; ++w) words[w] = words[w] >> (in_group < half ? 0U : 4U) & 0x0F0F0F0FU;
+  for (std::uint32_t& word : words) word = word >> (in_group < half ? 0U : 4U) & 0x0F0F0F0FU;
 }
 
-WINNOW_DEVICE void levels_q4_0(const std::byte* codes, int n, std::uint32_t (&levels)[2][2]) {
-  std::uint32_t words[2];
-  load_halves(codes, n, 32, words);
-  WINNOW_UNROLL
-  for (int w = 0; w < 2; ++w) whole_numbers<8>(words[w], levels[w]);
-}
+template <>
+struct Code<EntryType::kQ4_0> {
+  WINNOW_DEVICE static void load(const std::byte* codes, int n, int /*block*/, std::uint32_t (&words)[2]) {
+    load_halves(codes, n, 32, words);
+  }
+  WINNOW_DEVICE static void levels(std::uint32_t word, std::uint32_t (&two)[2]) { whole_numbers<8>(word, two); }
+};
 
-WINNOW_DEVICE void levels_r4(const std::byte* codes, int n, int block, std::uint32_t (&levels)[2][2]) {
-  std::uint32_t words[2];
-  load_halves(codes, n, simt::min(block, kernels::kCodeGroup), words);
-  WINNOW_UNROLL
-  for (int w = 0; w < 2; ++w) {
-    const std::uint32_t index = words[w] & 0x07070707U;
+template <>
+struct Code<EntryType::kR4> {
+  WINNOW_DEVICE static void load(const std::byte* codes, int n, int block, std::uint32_t (&words)[2]) {
+    load_halves(codes, n, simt::min(block, kernels::kCodeGroup), words);
+  }
+  WINNOW_DEVICE static void levels(std::uint32_t word, std::uint32_t (&two)[2]) {
+    const std::uint32_t index = word & 0x07070707U;
     const std::uint32_t selector = simt::permute_bytes(index | index >> 4U, 0, 0x4420U);
-    look_up<4>(selector, (words[w] & 0x08080808U) << 4U, levels[w]);
+    look_up<4>(selector, (word & 0x08080808U) << 4U, two);
   }
-}
+};
 
-WINNOW_DEVICE void levels_r3(const std::byte* codes, int n, int block, std::uint32_t (&levels)[2][2]) {
-  const bool is_whole = block >= kernels::kCodeGroup;  // the group has 32 numbers, not 16
-  const int i = is_whole ? n % kernels::kCodeGroup / 8 : n / 8;
-  const std::byte* group = codes + (is_whole ? n / kernels::kCodeGroup * 12 : 0);
-  const int first = is_whole ? (i < 3 ? 4 * i : 3) : 3 * i;
-  const int step = is_whole && i == 3 ? 4 : 1;
-  std::uint32_t eight = 0;
-  WINNOW_UNROLL
-  for (int j = 0; j < 3; ++j) eight |= static_cast<std::uint32_t>(group[first + j * step]) << (8 * j);
-  WINNOW_UNROLL
-  for (int w = 0; w < 2; ++w) {
-    const std::uint32_t four = eight >> (12 * w);
-    const std::uint32_t selector = (four & 7U) | (four & 0x38U) << 1U | (four & 0x1C0U) << 2U | (four & 0xE00U) << 3U;
-    look_up<3>(selector, 0, levels[w]);
+// Each word gets the 12 bits of four codes.
+template <>
+struct Code<EntryType::kR3> {
+  WINNOW_DEVICE static void load(const std::byte* codes, int n, int block, std::uint32_t (&words)[2]) {
+    const bool is_whole = block >= kernels::kCodeGroup;  // the group has 32 numbers, not 16
+    const int i = is_whole ? n % kernels::kCodeGroup / 8 : n / 8;
+    const std::byte* group = codes + (is_whole ? n / kernels::kCodeGroup * 12 : 0);
+    const int first = is_whole ? (i < 3 ? 4 * i : 3) : 3 * i;
+    const int step = is_whole && i == 3 ? 4 : 1;
+    std::uint32_t eight = 0;
+    WINNOW_UNROLL
+    for (int j = 0; j < 3; ++j) eight |= static_cast<std::uint32_t>(group[first + j * step]) << (8 * j);
+    words[0] = eight;
+    words[1] = eight >> 12U;
   }
-}
+  WINNOW_DEVICE static void levels(std::uint32_t word, std::uint32_t (&two)[2]) {
+    const std::uint32_t selector = (word & 7U) | (word & 0x38U) << 1U | (word & 0x1C0U) << 2U | (word & 0xE00U) << 3U;
+    look_up<3>(selector, 0, two);
+  }
+};
 
 }  // namespace codes
+
+// Calls body(Code<type>()).
+template <class Body>
+WINNOW_DEVICE void with_code(EntryType type, const Body& body) {
+  if (type == EntryType::kR3) {
+    body(codes::Code<EntryType::kR3>());
+  } else if (type == EntryType::kR4) {
+    body(codes::Code<EntryType::kR4>());
+  } else if (type == EntryType::kQ4_0) {
+    body(codes::Code<EntryType::kQ4_0>());
+  } else {
+    body(codes::Code<EntryType::kQ8_0>());
+  }
+}
+
+// Loads the codes of numbers n to n + 7 of a row, n a multiple of 8.
+template <class Code>
+WINNOW_DEVICE codes::Eight load_codes(Code /*code*/, const CodedRow& layout, const std::byte* row, int n) {
+  const std::byte* block = row + n / layout.block * layout.block_bytes;
+  codes::Eight eight;
+  eight.scale = static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(block)) * 0x10001U;
+  Code::load(block + 2, n % layout.block, layout.block, eight.words);
+  return eight;
+}
+
+// Returns the numbers in float16: in the row's rotated coordinates if it has them.
+template <class Code>
+WINNOW_DEVICE simt::Words4 numbers_of(Code /*code*/, const codes::Eight& eight) {
+  simt::Words4 numbers;
+  WINNOW_UNROLL
+  for (int w = 0; w < 2; ++w) {
+    std::uint32_t levels[2];
+    Code::levels(eight.words[w], levels);
+    numbers.x[2 * w] = simt::multiply_f16(levels[0], eight.scale);
+    numbers.x[2 * w + 1] = simt::multiply_f16(levels[1], eight.scale);
+  }
+  return numbers;
+}
 
 // Rotates rows of which each lane has eight numbers, in blocks of a power of two numbers, 16 to 128. A block's numbers
 // are those of neighbouring lanes, the first of which is a multiple of their number.
@@ -178,26 +235,6 @@ WINNOW_DEVICE void rotate_eighths(float (&x)[8], int block) {
   const float norm = 1.0F / simt::sqrt(static_cast<float>(block));
   WINNOW_UNROLL
   for (float& number : x) number *= norm;
-}
-
-// Returns numbers n to n + 7 of a row, n a multiple of 8, as float16: in the row's rotated coordinates if it has them.
-WINNOW_DEVICE simt::Words4 load_codes(EntryType type, const CodedRow& layout, const std::byte* row, int n) {
-  const std::byte* block = row + n / layout.block * layout.block_bytes;
-  const auto scale = static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(block)) * 0x10001U;
-  const std::byte* in_block = block + 2;
-  const int at = n % layout.block;
-  std::uint32_t levels[2][2];
-  if (type == EntryType::kR3) {
-    codes::levels_r3(in_block, at, layout.block, levels);
-  } else if (type == EntryType::kR4) {
-    codes::levels_r4(in_block, at, layout.block, levels);
-  } else if (type == EntryType::kQ4_0) {
-    codes::levels_q4_0(in_block, at, levels);
-  } else {
-    codes::levels_q8_0(in_block, at, levels);
-  }
-  return {{simt::multiply_f16(levels[0][0], scale), simt::multiply_f16(levels[0][1], scale),
-           simt::multiply_f16(levels[1][0], scale), simt::multiply_f16(levels[1][1], scale)}};
 }
 
 }  // namespace winnow::device

@@ -35,7 +35,10 @@ WINNOW_DEVICE void rows_of(const std::byte* marked, std::byte* to, int dim, cons
   }
   WINNOW_NO_UNROLL
   for (int row = simt::warp(); row < kPageSlots; row += kWarps) {
-    const simt::Words4 words = load_codes(type, layout, from + row * layout.bytes, has_numbers ? first : 0);
+    simt::Words4 words;
+    with_code(type, [&](auto code) {
+      words = numbers_of(code, load_codes(code, layout, from + row * layout.bytes, has_numbers ? first : 0));
+    });
     float x[8];
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {

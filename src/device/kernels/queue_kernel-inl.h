@@ -8,6 +8,7 @@
 #include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/dequantise_pages-inl.h"
+#include "device/kernels/key_sums-inl.h"
 #include "device/kernels/projected_norms-inl.h"
 #include "device/kernels/query_moments-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -38,6 +39,7 @@ struct KernelQueuer {
   void operator()(const ColumnFolds& plan) const { queue_column_folds(queue, plan); }
   void operator()(const QueryMoments& plan) const { queue_query_moments(queue, plan); }
   void operator()(const ExpectedScores& plan) const { queue_expected_scores(queue, plan); }
+  void operator()(const KeySums& plan) const { queue_key_sums(queue, plan); }
   void operator()(const RowLengths& plan) const { queue_row_lengths(queue, plan); }
   void operator()(const DequantisePages& plan) const { queue_dequantise_pages(queue, plan); }
   void operator()(const Copies& plan) const { queue_copies(queue, plan); }

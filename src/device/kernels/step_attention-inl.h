@@ -186,29 +186,38 @@ class WarpState {
       WINNOW_NO_UNROLL
       for (int tile = first_; tile < batch_end; tile += kWarps, ++page) {
         const int next = tile + kWarps;
-        simt::Words4 values[kValueChunks][4];
         float scores[4];
-        if constexpr (kOverlaps) {
-          load_values(values, page, tile);
-          multiply_keys(scores, keys, q[0]);
-          if (next < batch_end) load_keys(keys, page + 1, next);
+        if constexpr (kHasCodes) {
+          const EntryType type = code_type(page->x[0]);
+          multiply_keys(scores, keys, q[is_rotated(type) ? 1 : 0]);
+          if (type != EntryType::kF32) {
+            WINNOW_UNROLL
+            for (int i = 0; i < 4; ++i) scores[i] += of_origin_[i % 2];
+          }
+          rotate_sums(is_rotated(code_type(page->x[2])));
+          cap_and_mask(scores, soft_cap, tile);
+          if constexpr (kValueChunks > 2) {
+            add_by_chunk(scores, page, tile);
+          } else {
+            simt::Words4 values[kValueChunks][4];
+            simt::warp_barrier();  // compilers move no load across it
+            load_values(values, page, tile);
+            add(scores, values);
+          }
         } else {
-          if constexpr (kHasCodes) {
-            const EntryType type = code_type(page->x[0]);
-            multiply_keys(scores, keys, q[is_rotated(type) ? 1 : 0]);
-            if (type != EntryType::kF32) {
-              WINNOW_UNROLL
-              for (int i = 0; i < 4; ++i) scores[i] += of_origin_[i % 2];
-            }
+          simt::Words4 values[kValueChunks][4];
+          if constexpr (kOverlaps) {
+            load_values(values, page, tile);
+            multiply_keys(scores, keys, q[0]);
+            if (next < batch_end) load_keys(keys, page + 1, next);
           } else {
             multiply_keys(scores, keys, q[0]);
+            simt::warp_barrier();  // compilers move no load across it
+            load_values(values, page, tile);
           }
-          simt::warp_barrier();  // compilers move no load across it
-          load_values(values, page, tile);
-          if constexpr (kHasCodes) rotate_sums(is_rotated(code_type(page->x[2])));
+          cap_and_mask(scores, soft_cap, tile);
+          add(scores, values);
         }
-        cap_and_mask(scores, soft_cap, tile);
-        add(scores, values);
         if constexpr (!kOverlaps) {
           simt::warp_barrier();
           if (next < batch_end) load_keys(keys, page + 1, next);
@@ -264,15 +273,28 @@ class WarpState {
       if (const EntryType type = code_type(rows.x[0]); type != EntryType::kF32) {
         const CodedRow layout(type, key_dim_);
         const auto* all = simt::pointer_of<const std::byte>(without_row_type(rows.x[0]), rows.x[1]);
-        WINNOW_UNROLL
-        for (int x = 0; x < 2; ++x) {
-          const std::byte* row = all + seen_slot(tile * kTile + r_ + 8 * x) * layout.bytes;
+        constexpr int kAtOnce = kKeyChunks > 4 ? 1 : 2;  // rows whose codes are loaded before any is used
+        with_code(type, [&](auto code) {
           WINNOW_UNROLL
-          for (int j = 0; j < kKeyChunks; ++j) {
-            const int at = 32 * j + 8 * c_;
-            keys[x][j] = load_codes(type, layout, row, kIsPadded && at >= key_dim_ ? 0 : at);
+          for (int first = 0; first < 2; first += kAtOnce) {
+            if constexpr (kAtOnce < 2) simt::warp_barrier();  // no load moves across it
+            codes::Eight eights[kAtOnce][kKeyChunks];
+            WINNOW_UNROLL
+            for (int x = 0; x < kAtOnce; ++x) {
+              const std::byte* row = all + seen_slot(tile * kTile + r_ + 8 * (first + x)) * layout.bytes;
+              WINNOW_UNROLL
+              for (int j = 0; j < kKeyChunks; ++j) {
+                const int at = 32 * j + 8 * c_;
+                eights[x][j] = load_codes(code, layout, row, kIsPadded && at >= key_dim_ ? 0 : at);
+              }
+            }
+            WINNOW_UNROLL
+            for (int x = 0; x < kAtOnce; ++x) {
+              WINNOW_UNROLL
+              for (int j = 0; j < kKeyChunks; ++j) keys[first + x][j] = numbers_of(code, eights[x][j]);
+            }
           }
-        }
+        });
         return;
       }
     }
@@ -293,20 +315,7 @@ class WarpState {
   WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const simt::Words4* page, int tile) const {
     const simt::Words4 rows = simt::load_shared_16(page);
     if constexpr (kHasCodes) {
-      if (const EntryType type = code_type(rows.x[2]); type != EntryType::kF32) {
-        const CodedRow layout(type, value_dim_);
-        const auto* all = simt::pointer_of<const std::byte>(without_row_type(rows.x[2]), rows.x[3]);
-        WINNOW_UNROLL
-        for (int x = 0; x < 4; ++x) {
-          const std::byte* row = all + seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * layout.bytes;
-          WINNOW_UNROLL
-          for (int i = 0; i < kValueChunks; ++i) {
-            const int at = 64 * i + 8 * r_;
-            values[i][x] = load_codes(type, layout, row, kIsPadded && at >= value_dim_ ? 0 : at);
-          }
-        }
-        return;
-      }
+      if (code_type(rows.x[2]) != EntryType::kF32) return load_codes_of_values<kValueChunks>(values, rows, tile, 0);
     }
     const auto* all = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]);
     WINNOW_UNROLL
@@ -317,6 +326,56 @@ class WarpState {
         const int at = 64 * i + 8 * r_;
         values[i][x] = simt::load_16(row + (kIsPadded && at >= value_dim_ ? 0 : 2 * at));
       }
+    }
+  }
+
+  // Loads kCount chunks of values from a page of codes, from `first_chunk` on.
+  template <int kCount>
+  WINNOW_DEVICE void load_codes_of_values(simt::Words4 (&values)[kCount][4], const simt::Words4& rows, int tile,
+                                          int first_chunk) const {
+    const EntryType type = code_type(rows.x[2]);
+    const CodedRow layout(type, value_dim_);
+    const auto* all = simt::pointer_of<const std::byte>(without_row_type(rows.x[2]), rows.x[3]);
+    with_code(type, [&](auto code) {
+      codes::Eight eights[kCount][4];
+      WINNOW_UNROLL
+      for (int x = 0; x < 4; ++x) {
+        const std::byte* row = all + seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * layout.bytes;
+        WINNOW_UNROLL
+        for (int i = 0; i < kCount; ++i) {
+          const int at = 64 * (first_chunk + i) + 8 * r_;
+          eights[i][x] = load_codes(code, layout, row, kIsPadded && at >= value_dim_ ? 0 : at);
+        }
+      }
+      WINNOW_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        WINNOW_UNROLL
+        for (int x = 0; x < 4; ++x) values[i][x] = numbers_of(code, eights[i][x]);
+      }
+    });
+  }
+
+  // Adds a tile like add(), a chunk of values at a time: there are no registers for more.
+  WINNOW_DEVICE void add_by_chunk(const float (&scores)[4], const simt::Words4* page, int tile) {
+    Weights weights;
+    weigh(scores, weights);
+    const simt::Words4 rows = simt::load_shared_16(page);
+    WINNOW_UNROLL
+    for (int i = 0; i < kValueChunks; ++i) {
+      simt::warp_barrier();  // no load moves across it
+      simt::Words4 values[1][4];
+      if (code_type(rows.x[2]) != EntryType::kF32) {
+        load_codes_of_values<1>(values, rows, tile, i);
+      } else {
+        const auto* all = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]);
+        const int at = 64 * i + 8 * r_;
+        WINNOW_UNROLL
+        for (int x = 0; x < 4; ++x) {
+          const int slot = seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8);
+          values[0][x] = simt::load_16(all + 2 * (slot * value_dim_ + (kIsPadded && at >= value_dim_ ? 0 : at)));
+        }
+      }
+      multiply_values(out_[i], values[0], weights);
     }
   }
 
@@ -434,8 +493,22 @@ class WarpState {
     }
   }
 
+  // The weights of a tile's entries in two 16-bit terms, as the right factor of products with values.
+  struct Weights {
+    std::uint32_t high[2];
+    std::uint32_t low[2];  // only if values are bf16
+  };
+
   // Adds a tile, of which the row sees at least one entry.
   WINNOW_DEVICE void add(const float (&scores)[4], const simt::Words4 (&values)[kValueChunks][4]) {
+    Weights weights;
+    weigh(scores, weights);
+    WINNOW_UNROLL
+    for (int i = 0; i < kValueChunks; ++i) multiply_values(out_[i], values[i], weights);
+  }
+
+  // Turns scores into weights, in the larger unit of these and the entries so far.
+  WINNOW_DEVICE void weigh(const float (&scores)[4], Weights& terms) {
     float factor[2];
     float weights[4];
     WINNOW_UNROLL
@@ -458,35 +531,34 @@ class WarpState {
         for (int i = 0; i < 4; ++i) tile[i] *= factor[i % 2];
       }
     }
-    std::uint32_t high[2];
-    std::uint32_t low[2];
     WINNOW_UNROLL
     for (int x = 0; x < 2; ++x) {
       if constexpr (kBf16Values) {
-        split<true>(weights[2 * x], weights[2 * x + 1], high[x], low[x]);
+        split<true>(weights[2 * x], weights[2 * x + 1], terms.high[x], terms.low[x]);
       } else {
         // The rounded weights are summed, so that their shares add up to one.
-        high[x] = simt::pack_f16(weights[2 * x], weights[2 * x + 1]);
-        weights[2 * x] = simt::low_f16(high[x]);
-        weights[2 * x + 1] = simt::high_f16(high[x]);
+        terms.high[x] = simt::pack_f16(weights[2 * x], weights[2 * x + 1]);
+        weights[2 * x] = simt::low_f16(terms.high[x]);
+        weights[2 * x + 1] = simt::high_f16(terms.high[x]);
       }
       sum_[0] += weights[2 * x];
       sum_[1] += weights[2 * x + 1];
-      high[x] = simt::transpose_matrix(high[x]);
-      if constexpr (kBf16Values) low[x] = simt::transpose_matrix(low[x]);
+      terms.high[x] = simt::transpose_matrix(terms.high[x]);
+      if constexpr (kBf16Values) terms.low[x] = simt::transpose_matrix(terms.low[x]);
     }
+  }
+
+  WINNOW_DEVICE static void multiply_values(float (&out)[4][4], const simt::Words4 (&values)[4],
+                                            const Weights& weights) {
     WINNOW_UNROLL
-    for (int i = 0; i < kValueChunks; ++i) {
-      WINNOW_UNROLL
-      for (int t = 0; t < 4; ++t) {
-        // Rows r and r + 8 of the product are the numbers 2 t and 2 t + 1 of the 16 bytes.
-        const std::uint32_t a[4] = {simt::permute_bytes(values[i][0].x[t], values[i][1].x[t], 0x5410U),
-                                    simt::permute_bytes(values[i][0].x[t], values[i][1].x[t], 0x7632U),
-                                    simt::permute_bytes(values[i][2].x[t], values[i][3].x[t], 0x5410U),
-                                    simt::permute_bytes(values[i][2].x[t], values[i][3].x[t], 0x7632U)};
-        multiply<kBf16Values>(out_[i][t], a, high);
-        if constexpr (kBf16Values) multiply<kBf16Values>(out_[i][t], a, low);
-      }
+    for (int t = 0; t < 4; ++t) {
+      // Rows r and r + 8 of the product are the numbers 2 t and 2 t + 1 of the 16 bytes.
+      const std::uint32_t a[4] = {simt::permute_bytes(values[0].x[t], values[1].x[t], 0x5410U),
+                                  simt::permute_bytes(values[0].x[t], values[1].x[t], 0x7632U),
+                                  simt::permute_bytes(values[2].x[t], values[3].x[t], 0x5410U),
+                                  simt::permute_bytes(values[2].x[t], values[3].x[t], 0x7632U)};
+      multiply<kBf16Values>(out[t], a, weights.high);
+      if constexpr (kBf16Values) multiply<kBf16Values>(out[t], a, weights.low);
     }
   }
 

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "engine/device/device_pass.h"
+#include "eviction/evidence/stored_rows.h"
+#include "kernels/entries/run_cursor.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -306,6 +308,84 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::projected_value
                                              .n_embd = layer_.n_embd,
                                              .norms = layer_.memory.outputs.as<float>()});
   return download_of_entries();
+}
+
+RowAttention DeviceStatistics::attend(const StatisticsRows& rows, bool wants_out) {
+  const std::size_t n_sums = at(rows.n_rows) * at(layer_.attention.n_head),
+                    n_out = n_sums * at(layer_.attention.value_dim);
+  RowAttention result{.out = std::vector<float>(wants_out ? n_out : 0), .log_sum_exp = std::vector<float>(n_sums)};
+  const Inputs inputs = upload(rows.q, rows.n_rows, {});
+  Layout layout;
+  const std::size_t out_at = layout.take<float>(n_out), sums_at = layout.take<float>(n_sums);
+  grow(layer_.device, layer_.memory.outputs, layout.bytes());
+  auto* const out = reinterpret_cast<float*>(layer_.memory.outputs.data() + out_at);
+  auto* const sums = reinterpret_cast<float*>(layer_.memory.outputs.data() + sums_at);
+  layer_.device.queue(device::CausalAttention{.layer = layer_.attention,
+                                              .q = inputs.q,
+                                              .out = out,
+                                              .log_sum_exp = sums,
+                                              .heads = inputs.heads,
+                                              .n_rows = rows.n_rows,
+                                              .n_most = n_most_,
+                                              .sees_all = true});
+  if (wants_out) layer_.device.download(result.out.data(), out, n_out * sizeof(float));
+  layer_.device.download(result.log_sum_exp.data(), sums, n_sums * sizeof(float));
+  return result;
+}
+
+const std::vector<std::vector<float>>& DeviceStatistics::mean_keys(std::int32_t first) {
+  const auto [found, is_new] = mean_keys_.try_emplace(first);
+  if (!is_new) return found->second;
+  const Inputs inputs = upload(nullptr, 0, {});
+  const int n_slices = device::key_sum_slices(n_most_);
+  const std::size_t width = at(layer_.attention.key_dim), n = at(n_kv_head()) * at(n_slices) * width;
+  grow(layer_.device, layer_.memory.outputs, n * sizeof(float));
+  if (n > 0) {
+    layer_.device.queue(device::KeySums{.layer = layer_.attention,
+                                        .heads = inputs.heads,
+                                        .n_most = n_most_,
+                                        .first = first,
+                                        .sums = layer_.memory.outputs.as<float>()});
+  }
+  std::vector<float> sums(n);
+  if (n > 0) layer_.device.download(sums.data(), layer_.memory.outputs.data(), n * sizeof(float));
+  const float* of_slice = sums.data();
+  for (const HeadRows& head : entries_.rows) {
+    std::vector<double> mean(width);
+    for (int s = 0; s < n_slices; ++s) {
+      for (double& m : mean) m += static_cast<double>(*of_slice++);
+    }
+    const std::int32_t n_summed = std::max(head.n_entries - first, 1);
+    std::vector<float>& of_head = found->second.emplace_back();
+    for (const double m : mean) of_head.push_back(static_cast<float>(m / n_summed));
+    if (!std::all_of(of_head.begin(), of_head.end(), [](float x) { return std::isfinite(x); }))
+      of_head.assign(width, 0);
+  }
+  return found->second;
+}
+
+EntryRows DeviceStatistics::rows(int head, std::span<const std::int32_t> entries) {
+  const kernels::AttentionShape shape{.n_group = n_group(),
+                                      .key_dim = layer_.attention.key_dim,
+                                      .value_dim = layer_.attention.value_dim,
+                                      .key_type = layer_.attention.key_type,
+                                      .value_type = layer_.attention.value_type,
+                                      .spec = {.scale = layer_.attention.scale}};
+  std::vector<kernels::EntryRun> runs;
+  kernels::RunCursor cursor(entries_.heads[at(head)]);
+  for (const std::int32_t entry : entries) {
+    const kernels::RunCursor::Piece piece = cursor.seek(entry);
+    kernels::EntryRun run = *piece.run;
+    run.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, piece.offset);
+    run.values = kernels::row_at(shape, run, kernels::RowKind::kValue, piece.offset);
+    run.positions = run.positions.from(piece.offset);
+    run.n_entries = 1;
+    runs.push_back(run);
+  }
+  const auto n = static_cast<std::int32_t>(entries.size());
+  const EntryCopies copies(layer_.device.memory(), {.runs = runs, .n_entries = n}, shape.key_dim, shape.value_dim);
+  return {.keys = load_rows(shape, copies.entries(), kernels::RowKind::kKey, n),
+          .values = load_rows(shape, copies.entries(), kernels::RowKind::kValue, n)};
 }
 
 const float* DeviceStatistics::kept(std::int32_t first_row) const {

@@ -57,6 +57,9 @@ class DeviceStatistics final : public EntryStatistics {
                                                    std::span<const double> covariance) override;
   std::vector<std::vector<float>> norms(EntryNorm norm) override;
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override;
+  RowAttention attend(const StatisticsRows& rows, bool wants_out) override;
+  const std::vector<std::vector<float>>& mean_keys(std::int32_t first) override;
+  EntryRows rows(int head, std::span<const std::int32_t> entries) override;
   const float* output_projection() override;
   const float* kept_queries(std::int32_t first_row, int n_rows) override;
   std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) override;
@@ -85,7 +88,8 @@ class DeviceStatistics final : public EntryStatistics {
   void check_sums(std::span<const float> log_sum_exp) const;
 
   std::vector<float> w_o_;
-  std::map<std::int32_t, std::vector<float>> queries_;  // that were kept, by first row
+  std::map<std::int32_t, std::vector<std::vector<float>>> mean_keys_;  // by first entry
+  std::map<std::int32_t, std::vector<float>> queries_;                 // that were kept, by first row
   std::vector<ReconstructionPass> passes_;
   DequantisedPages dequantised_;
   bool is_dequantised_ = false;  // entries_.rows has no page of codes left

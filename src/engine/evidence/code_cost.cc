@@ -65,27 +65,48 @@ std::vector<float> stored_and_read(std::span<const float> rows, int dim, EntryTy
   return read;
 }
 
-// Returns the cost of one KV head, whose entries the processor can read.
-CodeCost cost_of_head(const LayerView& view, const kernels::HeadEntries& entries, int head, EntryType key_type,
-                      EntryType value_type, const kernels::CodeFeedback* feedback) {
+// Returns some entries of a head, wherever they lie.
+EntryRows load_entries(const LayerView& view, int head, std::span<const std::int32_t> entries) {
+  if (view.statistics != nullptr) return view.statistics->rows(head, entries);
+  const auto key_dim = static_cast<std::size_t>(view.shape.key_dim),
+             value_dim = static_cast<std::size_t>(view.shape.value_dim);
+  EntryRows rows{.keys = std::vector<float>(entries.size() * key_dim),
+                 .values = std::vector<float>(entries.size() * value_dim)};
+  kernels::RunCursor cursor(view.heads[static_cast<std::size_t>(head)]);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const kernels::RunCursor::Piece piece = cursor.seek(entries[i]);
+    kernels::load_entry(view.shape, *piece.run, kernels::RowKind::kKey, piece.offset, rows.keys.data() + i * key_dim);
+    kernels::load_entry(view.shape, *piece.run, kernels::RowKind::kValue, piece.offset,
+                        rows.values.data() + i * value_dim);
+  }
+  return rows;
+}
+
+// Returns the origin that a head's keys would be coded relative to: the mean of those after the first ones, in float16.
+std::vector<float> origin_of(const LayerView& view, int head) {
+  const int d = view.shape.key_dim;
+  std::vector<std::byte> mean(row_bytes(EntryType::kF16, d));
+  if (view.statistics != nullptr) {
+    const std::vector<float>& measured = view.statistics->mean_keys(kPlainEntries)[static_cast<std::size_t>(head)];
+    kernels::store_row(EntryType::kF16, measured.data(), mean.data(), d);
+  } else {
+    const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(head)];
+    kernels::store_mean_key(entries, d, kPlainEntries, entries.n_entries, mean.data());
+  }
+  std::vector<float> origin(static_cast<std::size_t>(d));
+  kernels::load_row(EntryType::kF16, mean.data(), origin.data(), d);
+  return origin;
+}
+
+// Returns the cost of one KV head.
+CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, EntryType value_type,
+                      const kernels::CodeFeedback* feedback) {
   const kernels::AttentionShape& shape = view.shape;
-  const std::vector<std::int32_t> samples = sampled(entries.n_entries);
+  const std::vector<std::int32_t> samples = sampled(view.heads[static_cast<std::size_t>(head)].n_entries);
   const int n = static_cast<int>(samples.size()), d = shape.key_dim, value_dim = shape.value_dim;
   if (n <= kPlainEntries) return {};
-
-  std::vector<float> keys(samples.size() * static_cast<std::size_t>(d)),
-      values(samples.size() * static_cast<std::size_t>(value_dim));
-  kernels::RunCursor cursor(entries);
-  for (int i = 0; i < n; ++i) {
-    const kernels::RunCursor::Piece piece = cursor.seek(samples[static_cast<std::size_t>(i)]);
-    kernels::load_entry(shape, *piece.run, kernels::RowKind::kKey, piece.offset, keys.data() + std::ptrdiff_t{i} * d);
-    kernels::load_entry(shape, *piece.run, kernels::RowKind::kValue, piece.offset,
-                        values.data() + std::ptrdiff_t{i} * value_dim);
-  }
-  std::vector<std::byte> mean(row_bytes(EntryType::kF16, d));
-  std::vector<float> origin(static_cast<std::size_t>(d));
-  kernels::store_mean_key(entries, d, kPlainEntries, entries.n_entries, mean.data());
-  kernels::load_row(EntryType::kF16, mean.data(), origin.data(), d);
+  const auto [keys, values] = load_entries(view, head, samples);
+  const std::vector<float> origin = origin_of(view, head);
   const std::vector<float> coded_keys = stored_and_read(keys, d, key_type, origin, feedback);
   const std::vector<float> coded_values = stored_and_read(values, value_dim, value_type, {}, nullptr);
 
@@ -136,10 +157,10 @@ std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, Entr
                                  const ParallelFor& parallel_for) {
   std::vector<CodeCost> costs(static_cast<std::size_t>(view.n_kv_head));
   if (view.n_reference_rows == 0) return costs;
-  const std::span<const kernels::HeadEntries> heads = readable_heads(view);
+  if (view.statistics != nullptr) view.statistics->mean_keys(kPlainEntries);  // before threads ask for it
   parallel_for(view.n_kv_head, [&](int h) {
     const auto at = static_cast<std::size_t>(h);
-    costs[at] = cost_of_head(view, heads[at], h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());
+    costs[at] = cost_of_head(view, h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());
   });
   return costs;
 }

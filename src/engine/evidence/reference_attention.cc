@@ -1,6 +1,7 @@
 #include "engine/evidence/reference_attention.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/aligned_bytes.h"
@@ -45,7 +46,11 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
                       .log_sum_exp = std::vector<float>(n_rows * n_group),
                       .sink_logits = {}});
   }
-  const std::span<const kernels::HeadEntries> entries = readable_heads(view);
+  std::optional<RowAttention> measured;  // where the entries lie on a device
+  if (view.statistics != nullptr && view.n_reference_rows > 0) {
+    measured = view.statistics->attend({.q = view.reference_q, .n_rows = view.n_reference_rows, .sees_all = true},
+                                       /*wants_out=*/true);
+  }
   constexpr int kRows = 64;  // in a block of rows: heads alone are too few for the threads
   const int n_blocks = (view.n_reference_rows + kRows - 1) / kRows;
   parallel_for(view.n_kv_head * n_blocks, [&](int item) {
@@ -58,11 +63,20 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
     const auto at = static_cast<std::size_t>(first_row) * n_group;  // index among the rows of all query heads
     const int d = view.shape.key_dim, value_dim = view.shape.value_dim, group = view.shape.n_group;
     std::vector<float> out(static_cast<std::size_t>(rows.n_rows * group * value_dim));
-    AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
-    kernels::causal_attention(
-        head.shape, entries[static_cast<std::size_t>(h)], rows,
-        {.out = out.data(), .row_stride = std::int64_t{group} * value_dim, .log_sum_exp = head.log_sum_exp.data() + at},
-        scratch.span());
+    if (measured) {
+      for (int r = 0; r < rows.n_rows; ++r) {
+        const std::ptrdiff_t from = std::ptrdiff_t{first_row + r} * view.n_head + h * group;  // of the first query head
+        std::copy_n(measured->out.data() + from * value_dim, group * value_dim, out.data() + r * group * value_dim);
+        std::copy_n(measured->log_sum_exp.data() + from, group, head.log_sum_exp.data() + at + r * group);
+      }
+    } else {
+      AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
+      kernels::causal_attention(head.shape, view.heads[static_cast<std::size_t>(h)], rows,
+                                {.out = out.data(),
+                                 .row_stride = std::int64_t{group} * value_dim,
+                                 .log_sum_exp = head.log_sum_exp.data() + at},
+                                scratch.span());
+    }
     for (int r = 0; r < rows.n_rows * group; ++r) {
       const std::size_t to = at + static_cast<std::size_t>(r);
       kernels::store_row(kStored, rows.q + r / group * rows.row_stride + r % group * d,

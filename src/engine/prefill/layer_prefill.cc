@@ -9,7 +9,9 @@
 #include "engine/evidence/key_feedback.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/raised_heads.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/query_rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -62,6 +64,17 @@ void check_device_memory(const Engine::Impl& engine, std::span<Session::Impl* co
                                            mib(shared.kv_bytes_staging) + " for the layer that is being read, " +
                                            mib(shared.hidden_bytes) + " of hidden states), but only " + mib(free) +
                                            " are free: lower the KV budget or shorten the prompt");
+}
+
+// Gives the cache the mean keys that the view's device takes, relative to which it stores keys as codes.
+void offer_origins(RaggedCache& cache, const LayerView& view) {
+  if (view.statistics == nullptr || !kernels::is_coded(cache.shape().key_type)) return;
+  const std::vector<std::vector<float>>& means = view.statistics->mean_keys(kPlainEntries);
+  for (int h = 0; h < view.n_kv_head; ++h) {
+    auto mean = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, view.shape.key_dim));
+    kernels::store_row(EntryType::kF16, means[static_cast<std::size_t>(h)].data(), mean->data(), view.shape.key_dim);
+    cache.offer_origin(view.layer, h, std::move(mean));
+  }
 }
 
 // Returns the number of tokens of the longest part.
@@ -226,6 +239,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
     if (feeds_back(target->session().options)) set_feedback(target->session().cache, view.layer, feedback);
     if (target->has_cut()) {
       cut.push_back(target);
+      offer_origins(target->session().cache, view);
       if (target->can_raise_bits()) {
         target->add_eviction_time(
             seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));

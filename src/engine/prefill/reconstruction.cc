@@ -6,6 +6,7 @@
 
 #include "base/aligned_bytes.h"
 #include "engine/evidence/query_evidence.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/query_rows.h"
 #include "kernels/statistics/window_statistics.h"
 
@@ -40,7 +41,6 @@ LateRepeat late_repeat(const ModelSpec& spec) {
 
 void replay_rows(const LayerView& view, std::span<float> q, std::span<float> log_sum_exp,
                  const ParallelFor& parallel_for) {
-  if (view.statistics != nullptr) return replay_rows(with_copies(view), q, log_sum_exp, parallel_for);
   constexpr std::int32_t kRows = 256;
   const auto n_head = static_cast<std::size_t>(view.n_head), key_dim = static_cast<std::size_t>(view.shape.key_dim);
   const auto n_group = static_cast<std::size_t>(view.shape.n_group);
@@ -49,6 +49,20 @@ void replay_rows(const LayerView& view, std::span<float> q, std::span<float> log
     rotate_further(q.data() + static_cast<std::size_t>(row) * n_head * key_dim, n_head, key_dim, view.rotation,
                    n - row / kPart * kPart);
   });
+  const auto add = [](float& sum, float other) {
+    sum = std::max(sum, other) + std::log1p(std::exp(-std::abs(sum - other)));
+  };
+  if (view.statistics != nullptr) {
+    constexpr std::int32_t kMeasured = 2048;  // rows at a time
+    for (std::int32_t first = 0; first < n; first += kMeasured) {
+      const std::size_t at = static_cast<std::size_t>(first) * n_head;
+      const RowAttention measured = view.statistics->attend(
+          {.q = q.data() + at * key_dim, .n_rows = std::min(kMeasured, n - first), .sees_all = true},
+          /*wants_out=*/false);
+      for (std::size_t i = 0; i < measured.log_sum_exp.size(); ++i) add(log_sum_exp[at + i], measured.log_sum_exp[i]);
+    }
+    return;
+  }
   parallel_for(n_blocks * view.n_kv_head, [&](int item) {
     const int head = item % view.n_kv_head;
     const std::int32_t first = item / view.n_kv_head * kRows, n_rows = std::min(kRows, n - first);
@@ -60,9 +74,9 @@ void replay_rows(const LayerView& view, std::span<float> q, std::span<float> log
     kernels::row_log_sum_exps(view.shape.of_head(head), view.heads[static_cast<std::size_t>(head)], rows, sums.data(),
                               scratch.span());
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      float& of_row = log_sum_exp[(static_cast<std::size_t>(first) + i / n_group) * n_head +
-                                  static_cast<std::size_t>(head) * n_group + i % n_group];
-      of_row = std::max(of_row, sums[i]) + std::log1p(std::exp(-std::abs(of_row - sums[i])));
+      add(log_sum_exp[(static_cast<std::size_t>(first) + i / n_group) * n_head +
+                      static_cast<std::size_t>(head) * n_group + i % n_group],
+          sums[i]);
     }
   });
 }

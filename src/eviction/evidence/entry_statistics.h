@@ -22,7 +22,19 @@ struct StatisticsRows {
   std::int32_t first_row = 0;
 };
 
-// Measures the entries of one layer. Not thread-safe, except host_heads().
+// Some entries of a head.
+struct EntryRows {
+  std::vector<float> keys;    // [n][key_dim]
+  std::vector<float> values;  // [n][value_dim]
+};
+
+// What attention gives for rows of all heads.
+struct RowAttention {
+  std::vector<float> out;          // [n_rows][n_head][value_dim], or empty
+  std::vector<float> log_sum_exp;  // [n_rows][n_head]
+};
+
+// Measures the entries of one layer. Not thread-safe, except host_heads() and rows().
 class EntryStatistics {
  public:
   virtual ~EntryStatistics() = default;
@@ -49,6 +61,13 @@ class EntryStatistics {
   // here.
   virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
+  // Returns the rows' attention to all entries, of a layer without a window; `out` only if it is wanted.
+  virtual RowAttention attend(const StatisticsRows& rows, bool wants_out) = 0;
+  // Returns the means of each head's keys from entry `first` on, [n_kv_head][key_dim]; zeros where there is none.
+  virtual const std::vector<std::vector<float>>& mean_keys(std::int32_t first) = 0;
+  // Returns entries of a head, by ascending index, as the processor would load them.
+  virtual EntryRows rows(int head, std::span<const std::int32_t> entries) = 0;
+
   // Returns LayerView::w_o, which is made at the first call.
   virtual const float* output_projection() = 0;
   // Return kept queries [n_rows][n_head][key_dim] in the processor's memory, and passes that refer to them. They are
@@ -58,11 +77,6 @@ class EntryStatistics {
   // Returns the same entries in the processor's memory: [n_kv_head]. They are copied at the first call.
   virtual std::span<const kernels::HeadEntries> host_heads() = 0;
 };
-
-// Returns a view's entries in memory that the processor can read: copies if they lie on a device.
-inline std::span<const kernels::HeadEntries> readable_heads(const LayerView& view) {
-  return view.statistics != nullptr ? view.statistics->host_heads() : view.heads;
-}
 
 // Returns a view with statistics as one without them, from copies of all rows and of the output projection.
 LayerView with_copies(const LayerView& view);

@@ -25,6 +25,7 @@ struct Case {
   float soft_cap = 0;
   std::vector<float> sinks = {};
   float magnitude = 1.0F;
+  bool sees_all = false;
 
   LayerAttention layer() const {
     return {.n_head = n_group * static_cast<int>(heads.size()),
@@ -57,7 +58,8 @@ struct Result {
   std::vector<float> log_sum_exp;  // [n_rows][n_head]
 };
 
-Result attend(const LayerAttention& layer, const PagedHeads& heads, const float* q, int n_rows, ThreadOrder order) {
+Result attend(const LayerAttention& layer, const PagedHeads& heads, const float* q, int n_rows, ThreadOrder order,
+              bool sees_all = false) {
   const auto n = static_cast<std::size_t>(n_rows * layer.n_head);
   Result result{.out = std::vector<float>(n * static_cast<std::size_t>(layer.value_dim), std::nanf("")),
                 .log_sum_exp = std::vector<float>(n, std::nanf(""))};
@@ -68,7 +70,8 @@ Result attend(const LayerAttention& layer, const PagedHeads& heads, const float*
                                  .log_sum_exp = result.log_sum_exp.data(),
                                  .heads = heads.tables(),
                                  .n_rows = n_rows,
-                                 .n_most = heads.n_most()});
+                                 .n_most = heads.n_most(),
+                                 .sees_all = sees_all});
   return result;
 }
 
@@ -81,7 +84,7 @@ void expect_reference(const Case& c, ThreadOrder order = ThreadOrder::kAscending
   const LayerAttention layer = c.layer();
   const PagedHeads heads(layer, c.heads, 7, c.magnitude);
   const AlignedRows q = rounded_queries(layer, c.n_rows, 11);
-  const Result result = attend(layer, heads, q.data(), c.n_rows, order);
+  const Result result = attend(layer, heads, q.data(), c.n_rows, order, c.sees_all);
 
   // The weights are rounded to the type, which changes a mean of values (hardly any exceeds 5) by at most this.
   const double tolerance = (c.type == EntryType::kF16 ? 0x1p-11 : 0x1p-8) * 3 + 1e-4;
@@ -90,8 +93,8 @@ void expect_reference(const Case& c, ThreadOrder order = ThreadOrder::kAscending
     const kernels::QueryRows rows{.q = q.data() + h * c.n_group * c.dim,
                                   .row_stride = layer.n_head * c.dim,
                                   .n_rows = c.n_rows,
-                                  .n_visible = n_entries - c.n_rows + 1,
-                                  .first_position = n_entries - c.n_rows};
+                                  .n_visible = c.sees_all ? n_entries : n_entries - c.n_rows + 1,
+                                  .first_position = c.sees_all ? n_entries : n_entries - c.n_rows};
     const kernels::reference::CausalResult expected =
         kernels::reference::causal_attention(heads.shape().of_head(h), heads.entries(h), rows);
     for (int r = 0; r < c.n_rows; ++r) {
@@ -113,6 +116,15 @@ void expect_reference(const Case& c, ThreadOrder order = ThreadOrder::kAscending
       }
     }
   }
+}
+
+TEST(CausalAttention, MatchesTheReferenceWhereRowsSeeAllEntries) {
+  for (const int dim : {64, 128}) {
+    for (const ThreadOrder order : {ThreadOrder::kAscending, ThreadOrder::kRandom}) {
+      expect_reference({.dim = dim, .n_rows = 150, .heads = {{1}, {64, 5}, {200}, {511, 31}}, .sees_all = true}, order);
+    }
+  }
+  expect_reference({.n_rows = 3, .heads = {{0}, {700, 1}}, .soft_cap = 5, .sinks = {1, 2, 3, 4}, .sees_all = true});
 }
 
 TEST(CausalAttention, MatchesTheReferenceForHeadSizes) {

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <vector>
 
+#include "device/kernels/key_sums-inl.h"
 #include "device/kernels/paged_heads.h"
 #include "device/kernels/row_norms-inl.h"
+#include "kernels/entries/rows.h"
 #include "kernels/reference/reference.h"
 
 namespace winnow::device {
@@ -66,6 +68,43 @@ TEST(RowNorms, MatchTheReference) {
             ASSERT_NEAR(static_cast<double>(result.value_l2[at]), value_l2[from], 1e-6 * value_l2[from]);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(KeySums, AreThoseOfTheRows) {
+  for (const EntryType type : {EntryType::kF16, EntryType::kBF16}) {
+    for (const int dim : {16, 64, 80, 128, 256}) {
+      const LayerAttention layer = {.n_head = 4,
+                                    .n_kv_head = 4,
+                                    .key_dim = dim,
+                                    .value_dim = 16,
+                                    .key_type = type,
+                                    .value_type = type,
+                                    .scale = 1.0F};
+      const PagedHeads heads(layer, {{3}, {33, 5}, {0}, {2 * kKeySumEntries + 7, 31}}, 3);
+      constexpr int kFirst = 4;
+      const int n_slices = key_sum_slices(heads.n_most());
+      const auto width = static_cast<std::size_t>(dim);
+      std::vector<float> sums(4 * static_cast<std::size_t>(n_slices) * width, std::nanf(""));
+      simt::Queue queue(ThreadOrder::kRandom);
+      queue_key_sums(
+          queue,
+          {.layer = layer, .heads = heads.tables(), .n_most = heads.n_most(), .first = kFirst, .sums = sums.data()});
+      const float* of_slice = sums.data();
+      for (int h = 0; h < 4; ++h) {
+        const kernels::HeadEntries& entries = heads.entries(h);
+        std::vector<double> expected(width), found(width);
+        std::vector<float> key(width);
+        for (int i = kFirst; i < entries.n_entries; ++i) {
+          kernels::load_entry(heads.shape(), entries.runs[0], kernels::RowKind::kKey, i, key.data());
+          for (std::size_t c = 0; c < width; ++c) expected[c] += static_cast<double>(key[c]);
+        }
+        for (int s = 0; s < n_slices; ++s, of_slice += dim) {
+          for (std::size_t c = 0; c < width; ++c) found[c] += static_cast<double>(of_slice[c]);
+        }
+        for (std::size_t c = 0; c < width; ++c) ASSERT_NEAR(found[c], expected[c], 1e-3) << h << " " << c;
       }
     }
   }
