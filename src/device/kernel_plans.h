@@ -357,7 +357,8 @@ struct ExpectedScores {
   float* scores;            // [n_head][stride]
 };
 
-// Sums of the keys of each head's entries from `first` on, in slices of kKeySumEntries.
+// Sums of the keys of each head's entries from `first` on, divided by their lengths if these are given, in slices of
+// kKeySumEntries.
 inline constexpr int kKeySumEntries = 1024;
 struct KeySums {
   static constexpr const char* kName = "sums of keys";
@@ -365,7 +366,8 @@ struct KeySums {
   const HeadTable* heads;  // [n_kv_head]
   std::int32_t n_most;
   std::int32_t first;
-  float* sums;  // [n_kv_head][key_sum_slices(n_most)][key_dim]
+  float* sums;                     // [n_kv_head][key_sum_slices(n_most)][key_dim]
+  const float* lengths = nullptr;  // [n_kv_head][n_most]; a key of length 0 is left out
 };
 
 constexpr int key_sum_slices(std::int32_t n_most) { return (n_most + kKeySumEntries - 1) / kKeySumEntries; }

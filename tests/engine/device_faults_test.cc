@@ -90,7 +90,8 @@ class DeviceFaultsTest : public testing::TestWithParam<std::string> {
 
   // Returns the place of the next fault. A call has hundreds of pieces of work, of which the first are of most kinds.
   static std::int64_t next(HostFault::Kind kind, std::int64_t n) {
-    return kind == HostFault::Kind::kLost ? n + 1 + n / (kHasSanitizers ? 1 : 8) : n + (kHasSanitizers ? 3 : 1);
+    const int fraction = kHasSanitizers ? 1 : has_codes() ? 3 : 8;
+    return kind == HostFault::Kind::kLost ? n + 1 + n / fraction : n + (kHasSanitizers || has_codes() ? 3 : 1);
   }
 
   void expect_all_or_nothing(const std::function<Session()>& before, const Change& change) const {

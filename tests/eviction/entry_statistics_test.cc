@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "random_cache.h"
+#include "winnow/registry.h"
 
 namespace winnow {
 namespace {
@@ -49,6 +50,13 @@ class CountingStatistics final : public EntryStatistics {
   }
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override {
     return LayerEvidence(view_, options_, 0, serial()).projected_value_norms();
+  }
+  std::vector<std::vector<float>> mean_key_cosines() override {
+    return LayerEvidence(view_, options_, 0, serial()).mean_key_cosines();
+  }
+  std::vector<std::vector<double>> value_forms(std::vector<float>) override {
+    ADD_FAILURE();
+    return {};
   }
   // The engine asks for these, and scorers do not.
   RowAttention attend(const StatisticsRows&, bool) override {
@@ -126,9 +134,9 @@ EvictionOptions parsed(const char* method) {
   return options;
 }
 
-constexpr const char* kMeasured[] = {"snapkv",        "tova",           "pyramidkv", "ada-snapkv", "cake",
-                                     "lava",          "vatp",           "knorm",     "random",     "h2o:last-rows=6",
-                                     "streaming-llm", "critical-snapkv"};
+constexpr const char* kMeasured[] = {
+    "snapkv",          "tova",          "pyramidkv",       "ada-snapkv", "cake", "lava", "vatp", "knorm", "random",
+    "h2o:last-rows=6", "streaming-llm", "critical-snapkv", "keydiff"};
 
 TEST(EntryStatistics, MethodsThatAreMeasuredCopyNoRows) {
   const RandomCache cache(3, 2, 2, 16, 80, 11);
@@ -140,14 +148,30 @@ TEST(EntryStatistics, MethodsThatAreMeasuredCopyNoRows) {
   }
 }
 
-TEST(EntryStatistics, RowsAreCopiedOnceWhereTheyAreRead) {
-  const RandomCache cache(3, 2, 2, 16, 80, 11);
-  for (const char* method : {"keydiff"}) {
-    const EvictionOptions options = parsed(method);
-    const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true);
-    EXPECT_EQ(distant.n_copies, std::vector<int>(3, 1)) << method;
-    EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false))) << method;
+// A scorer of one's own that reads keys, twice.
+class FirstNumber final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
+    LayerScores scores(evidence.n_kv_head());
+    const auto d = static_cast<std::size_t>(evidence.layer().shape.key_dim);
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
+      std::vector<float> keys(static_cast<std::size_t>(evidence.n_prefix(h)) * d);
+      evidence.read_keys(h, 0, evidence.n_prefix(h), keys.data());
+      for (std::size_t i = 0; i < keys.size(); i += d) scores[h].push_back(keys[i]);
+    }
+    return scores;
   }
+};
+
+TEST(EntryStatistics, RowsAreCopiedOnceWhereTheyAreRead) {
+  register_scorer("first-number", std::make_unique<FirstNumber>());
+  const RandomCache cache(3, 2, 2, 16, 80, 11);
+  EvictionOptions options = parsed("snapkv");
+  options.set("scorer", "first-number");
+  const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true);
+  EXPECT_EQ(distant.n_copies, std::vector<int>(3, 1));
+  EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false)));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct CodedRow {
 
 namespace codes {
 
-// The bits of a positive number in float16, rounded to nearest; for numbers whose result is normal.
+// A number's bits in float16, rounded to nearest; for results that are normal.
 constexpr std::uint32_t half_bits(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = bits >> 16U & 0x8000U;

@@ -28,8 +28,13 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, 8) sum(Plan plan) {
     const int slot = head.first_slot + entry;
     const std::byte* key = load_page(head.pages, slot / kPageSlots).keys + 2 * (slot % kPageSlots) * plan.layer.key_dim;
     const std::uint32_t two = reinterpret_cast<const std::uint32_t*>(key)[word];
-    low += is_bf16 ? simt::low_bf16(two) : simt::low_f16(two);
-    high += is_bf16 ? simt::high_bf16(two) : simt::high_f16(two);
+    float factor = 1;
+    if (plan.lengths != nullptr) {
+      const float length = plan.lengths[static_cast<std::int64_t>(simt::block_y()) * plan.n_most + entry];
+      factor = length == 0 ? 0.0F : 1 / length;
+    }
+    low = simt::fma(factor, is_bf16 ? simt::low_bf16(two) : simt::low_f16(two), low);
+    high = simt::fma(factor, is_bf16 ? simt::high_bf16(two) : simt::high_f16(two), high);
   }
   auto* sums = reinterpret_cast<float*>(simt::shared());  // [kThreads][2]
   sums[2 * simt::thread()] = low;

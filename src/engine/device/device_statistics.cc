@@ -55,7 +55,8 @@ DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
 }
 
 // Everything goes up in one piece. Pages of codes are dequantised for the first kernel that asks.
-DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns) {
+DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns,
+                                                  bool shows_values) {
   if (!std::exchange(is_dequantised_, true)) {
     dequantised_.show(layer_.device, entries_.rows, layer_.attention.key_dim, layer_.attention.value_dim);
   }
@@ -76,8 +77,10 @@ DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, st
         .first_slot = rows.first_slot,
         .n_entries = rows.n_entries};
     std::memcpy(to + heads_at + h * sizeof(table), &table, sizeof(table));
-    std::memcpy(to + pages_at + page * sizeof(PageRows), rows.pages.data(), rows.pages.size() * sizeof(PageRows));
-    page += rows.pages.size();
+    for (const PageRows& of_head : rows.pages) {
+      const PageRows shown = {.keys = shows_values ? of_head.values : of_head.keys, .values = of_head.values};
+      std::memcpy(to + pages_at + page++ * sizeof(PageRows), &shown, sizeof(shown));
+    }
   }
   if (!n_columns.empty()) std::memcpy(to + columns_at, n_columns.data(), n_columns.size_bytes());
   layer_.device.upload(layer_.memory.inputs.data(), to, layout.bytes());
@@ -247,33 +250,109 @@ void DeviceStatistics::take_columns(std::size_t from, std::size_t stride, std::s
   });
 }
 
+std::vector<std::vector<double>> DeviceStatistics::quadratic_forms(const device::LayerAttention& layer,
+                                                                   const Inputs& inputs,
+                                                                   std::span<const float> moments) {
+  grow(layer_.device, layer_.memory.rows, moments.size_bytes());
+  layer_.device.upload(layer_.memory.rows.data(), moments.data(), moments.size_bytes());
+  const std::size_t stride = at(n_most_), n = at(layer.n_head) * stride;
+  grow(layer_.device, layer_.memory.outputs, n * sizeof(float));
+  const auto* m = layer_.memory.rows.as<float>();
+  layer_.device.queue(device::ExpectedScores{.layer = layer,
+                                             .heads = inputs.heads,
+                                             .n_most = n_most_,
+                                             .stride = n_most_,
+                                             .mean = m,
+                                             .covariance = m + at(layer.n_head) * at(layer.key_dim),
+                                             .scores = layer_.memory.outputs.as<float>()});
+  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), n * sizeof(float)));
+  if (n > 0) layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(), n * sizeof(float));
+  const auto* from = reinterpret_cast<const float*>(layer_.memory.downloaded.data());
+  const int n_heads = layer.n_head / layer.n_kv_head;  // of a group
+  std::vector<std::vector<double>> forms(at(n_kv_head()));
+  layer_.parallel_for(n_kv_head(), [&](int h) {
+    for (int g = 0; g < n_heads; ++g) {
+      const float* row = from + at(h * n_heads + g) * stride;
+      forms[at(h)].insert(forms[at(h)].end(), row, row + entries_.rows[at(h)].n_entries);
+    }
+  });
+  return forms;
+}
+
 std::vector<std::vector<double>> DeviceStatistics::expected_scores(std::span<const double> mean,
                                                                    std::span<const double> covariance) {
   const Inputs inputs = upload(nullptr, 0, {});
   std::vector<float> moments(mean.begin(), mean.end());
   moments.insert(moments.end(), covariance.begin(), covariance.end());
-  grow(layer_.device, layer_.memory.rows, moments.size() * sizeof(float));
-  layer_.device.upload(layer_.memory.rows.data(), moments.data(), moments.size() * sizeof(float));
-  const std::size_t stride = at(n_most_), n = at(layer_.attention.n_head) * stride;
-  grow(layer_.device, layer_.memory.outputs, n * sizeof(float));
-  layer_.device.queue(device::ExpectedScores{.layer = layer_.attention,
-                                             .heads = inputs.heads,
-                                             .n_most = n_most_,
-                                             .stride = n_most_,
-                                             .mean = layer_.memory.rows.as<float>(),
-                                             .covariance = layer_.memory.rows.as<float>() + mean.size(),
-                                             .scores = layer_.memory.outputs.as<float>()});
-  layer_.memory.downloaded.resize(std::max(layer_.memory.downloaded.size(), n * sizeof(float)));
-  if (n > 0) layer_.device.download(layer_.memory.downloaded.data(), layer_.memory.outputs.data(), n * sizeof(float));
-  const auto* from = reinterpret_cast<const float*>(layer_.memory.downloaded.data());
-  std::vector<std::vector<double>> scores(at(n_kv_head()));
-  layer_.parallel_for(n_kv_head(), [&](int h) {
-    for (int g = 0; g < n_group(); ++g) {
-      const float* row = from + at(h * n_group() + g) * stride;
-      scores[at(h)].insert(scores[at(h)].end(), row, row + entries_.rows[at(h)].n_entries);
+  return quadratic_forms(layer_.attention, inputs, moments);
+}
+
+std::vector<std::vector<double>> DeviceStatistics::value_forms(std::vector<float> matrices) {
+  device::LayerAttention layer = layer_.attention;
+  layer.key_dim = layer.value_dim;
+  layer.key_type = layer.value_type;
+  layer.scale = 1;
+  const Inputs inputs = upload(nullptr, 0, {}, /*shows_values=*/true);
+  for (float& x : matrices) x *= 2;  // a form is halved
+  std::vector<float> moments(at(layer.n_head) * at(layer.key_dim), 0.0F);
+  moments.insert(moments.end(), matrices.begin(), matrices.end());
+  return quadratic_forms(layer, inputs, moments);
+}
+
+// The mean's length does not matter, so it stays a sum. A dot product is the linear part of a form without a matrix.
+std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
+  constexpr double kTinyLength = 1e-30;
+  const Inputs inputs = upload(nullptr, 0, {});
+  const int n_slices = device::key_sum_slices(n_most_);
+  const std::size_t width = at(layer_.attention.key_dim), n_lengths = at(n_kv_head()) * at(n_most_),
+                    n_sums = at(n_kv_head()) * at(n_slices) * width;
+  Layout layout;
+  const std::size_t lengths_at = layout.take<float>(n_lengths), sums_at = layout.take<float>(n_sums);
+  grow(layer_.device, layer_.memory.outputs, layout.bytes());
+  auto* const lengths = reinterpret_cast<float*>(layer_.memory.outputs.data() + lengths_at);
+  auto* const sums = reinterpret_cast<float*>(layer_.memory.outputs.data() + sums_at);
+  std::vector<float> of_keys(n_lengths), of_slices(n_sums);
+  if (n_most_ > 0) {
+    layer_.device.queue(device::RowNorms{.layer = layer_.attention,
+                                         .heads = inputs.heads,
+                                         .n_most = n_most_,
+                                         .stride = n_most_,
+                                         .key_l2 = lengths,
+                                         .value_l1 = nullptr,
+                                         .value_l2 = nullptr});
+    layer_.device.queue(device::KeySums{.layer = layer_.attention,
+                                        .heads = inputs.heads,
+                                        .n_most = n_most_,
+                                        .first = 0,
+                                        .sums = sums,
+                                        .lengths = lengths});
+    layer_.device.download(of_keys.data(), lengths, n_lengths * sizeof(float));
+    layer_.device.download(of_slices.data(), sums, n_sums * sizeof(float));
+  }
+  device::LayerAttention layer = layer_.attention;
+  layer.n_head = layer.n_kv_head;
+  layer.scale = 1;
+  std::vector<float> moments;
+  const float* of_slice = of_slices.data();
+  for (int h = 0; h < n_kv_head(); ++h) {
+    std::vector<double> mean(width);
+    for (int s = 0; s < n_slices; ++s) {
+      for (double& m : mean) m += static_cast<double>(*of_slice++);
     }
-  });
-  return scores;
+    double square = 0;
+    for (const double m : mean) square += m * m;
+    for (const double m : mean) moments.push_back(static_cast<float>(m / std::max(std::sqrt(square), kTinyLength)));
+  }
+  moments.resize(moments.size() + at(n_kv_head()) * width * width);
+  const std::vector<std::vector<double>> dots = quadratic_forms(layer, inputs, moments);
+  std::vector<std::vector<float>> cosines(at(n_kv_head()));
+  for (std::size_t h = 0; h < cosines.size(); ++h) {
+    for (std::size_t i = 0; i < dots[h].size(); ++i) {
+      const auto length = static_cast<double>(of_keys[h * at(n_most_) + i]);
+      cosines[h].push_back(static_cast<float>(dots[h][i] / std::max(length, kTinyLength)));
+    }
+  }
+  return cosines;
 }
 
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {

@@ -57,6 +57,8 @@ class DeviceStatistics final : public EntryStatistics {
                                                    std::span<const double> covariance) override;
   std::vector<std::vector<float>> norms(EntryNorm norm) override;
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override;
+  std::vector<std::vector<float>> mean_key_cosines() override;
+  std::vector<std::vector<double>> value_forms(std::vector<float> matrices) override;
   RowAttention attend(const StatisticsRows& rows, bool wants_out) override;
   const std::vector<std::vector<float>>& mean_keys(std::int32_t first) override;
   EntryRows rows(int head, std::span<const std::int32_t> entries) override;
@@ -67,7 +69,13 @@ class DeviceStatistics final : public EntryStatistics {
 
  private:
   struct Inputs;
-  Inputs upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns);
+  // shows_values: kernels get values where they look for keys
+  Inputs upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns, bool shows_values = false);
+  // Returns scale m'k + scale^2 k'M k / 2 of every key k, for each query head of `layer`: [n_kv_head][n_group *
+  // n_entries].
+  //   moments: m [n_head][key_dim], then M [n_head][key_dim][key_dim]
+  std::vector<std::vector<double>> quadratic_forms(const device::LayerAttention& layer, const Inputs& inputs,
+                                                   std::span<const float> moments);
   WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
                            std::span<const std::int32_t> n_columns);
   // Copies columns [n_head][stride] of what was downloaded.

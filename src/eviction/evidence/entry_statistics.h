@@ -61,6 +61,11 @@ class EntryStatistics {
   // here.
   virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
+  // Returns LayerEvidence::mean_key_cosines().
+  virtual std::vector<std::vector<float>> mean_key_cosines() = 0;
+  // Returns v' M v for every value v and the matrices M of its query heads, [n_head][value_dim][value_dim]:
+  // [n_kv_head][n_group * n_entries].
+  virtual std::vector<std::vector<double>> value_forms(std::vector<float> matrices) = 0;
   // Returns the rows' attention to all entries, of a layer without a window; `out` only if it is wanted.
   virtual RowAttention attend(const StatisticsRows& rows, bool wants_out) = 0;
   // Returns the means of each head's keys from entry `first` on, [n_kv_head][key_dim]; zeros where there is none.

@@ -321,18 +321,15 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
-  // Returns what `measure` computes of each head's entries at the first call, or this norm if the entries'
-  // EntryStatistics measures it.
-  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared, std::optional<EntryNorm> norm,
+  // Returns a norm of each head's entries, which their EntryStatistics or `measure` computes at the first call.
+  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared, EntryNorm norm,
                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
                                             std::span<float>)) {
     return once<Columns>(shared, [&] {
-      if (EntryStatistics* statistics = evidence.layer().statistics; norm && statistics != nullptr) {
-        return statistics->norms(*norm);
-      }
+      if (EntryStatistics* statistics = evidence.layer().statistics) return statistics->norms(norm);
       Columns columns_of = entry_columns(evidence);
       evidence.for_each_head(
-          [&](int h) { measure(evidence.view().shape, evidence.view().heads[at(h)], columns_of[at(h)]); });
+          [&](int h) { measure(evidence.layer().shape, evidence.layer().heads[at(h)], columns_of[at(h)]); });
       return columns_of;
     });
   }
@@ -453,7 +450,12 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
-  return state_->of_entries(*this, state_->key_cosines, std::nullopt, cosines_to_mean_key);
+  return state_->once<Columns>(state_->key_cosines, [&] {
+    if (view_.statistics != nullptr) return view_.statistics->mean_key_cosines();
+    Columns cosines = entry_columns(*this);
+    for_each_head([&](int h) { cosines_to_mean_key(view_.shape, view_.heads[at(h)], cosines[at(h)]); });
+    return cosines;
+  });
 }
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,

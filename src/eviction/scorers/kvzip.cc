@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "eviction/evidence/column_folds.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/options/registry.h"
 #include "eviction/refit/matrix_product.h"
@@ -22,20 +23,27 @@ namespace {
 
 using Columns = std::vector<std::vector<float>>;
 
-// Returns || W_O[h] v ||_2 of every prefix entry and query head of a group, from the heads' Gram matrices W_O[h]
-// W_O[h]^T: [n_group][n_prefix].
+// Returns the Gram matrices W_O[h] W_O[h]^T of a KV head's query heads, [n_group][value_dim][value_dim].
+std::vector<float> gram_matrices(const LayerView& view, const float* w_o, int kv_head) {
+  const int d = view.shape.value_dim, n_group = view.shape.n_group;
+  std::vector<float> gram(static_cast<std::size_t>(n_group) * static_cast<std::size_t>(d) *
+                          static_cast<std::size_t>(d));
+  for (int g = 0; g < n_group; ++g) {
+    const float* w = w_o + std::ptrdiff_t{kv_head * n_group + g} * d * view.n_embd;
+    multiply(d, d, view.n_embd, 1, {w, view.n_embd}, {w, view.n_embd, true}, 0, gram.data() + std::ptrdiff_t{g} * d * d,
+             d);
+  }
+  return gram;
+}
+
+// Returns || W_O[h] v ||_2 of every prefix entry and query head of a group: [n_group][n_prefix].
 std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
   constexpr std::int32_t kRows = 256;
   const LayerView& view = evidence.view();
   const int d = view.shape.value_dim, n_group = evidence.n_group();
   const auto width = static_cast<std::size_t>(d);
   const std::int32_t n = evidence.n_prefix(kv_head);
-  std::vector<float> gram(static_cast<std::size_t>(n_group) * width * width);
-  for (int g = 0; g < n_group; ++g) {
-    const float* w = view.w_o + std::ptrdiff_t{kv_head * n_group + g} * d * view.n_embd;
-    multiply(d, d, view.n_embd, 1, {w, view.n_embd}, {w, view.n_embd, true}, 0, gram.data() + std::ptrdiff_t{g} * d * d,
-             d);
-  }
+  const std::vector<float> gram = gram_matrices(view, view.w_o, kv_head);
   std::vector<float> norms(static_cast<std::size_t>(n_group) * static_cast<std::size_t>(n));
   std::vector<float> values(kRows * width), products(values.size());
   for (std::int32_t first = 0; first < n; first += kRows) {
@@ -56,6 +64,30 @@ std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head
   return norms;
 }
 
+// Returns the same norms for all KV heads.
+Columns projected_l2_norms(const LayerEvidence& evidence) {
+  const LayerView& view = evidence.layer();
+  Columns norms(static_cast<std::size_t>(evidence.n_kv_head()));
+  if (view.statistics == nullptr) {
+    evidence.for_each_head([&](int h) { norms[static_cast<std::size_t>(h)] = projected_l2_norms(evidence, h); });
+    return norms;
+  }
+  const float* w_o = view.statistics->output_projection();
+  Columns gram(norms.size());
+  evidence.for_each_head([&](int h) { gram[static_cast<std::size_t>(h)] = gram_matrices(view, w_o, h); });
+  std::vector<float> all;
+  for (const std::vector<float>& of_head : gram) all.insert(all.end(), of_head.begin(), of_head.end());
+  const std::vector<std::vector<double>> squares = view.statistics->value_forms(std::move(all));
+  for (std::size_t h = 0; h < norms.size(); ++h) {
+    const std::size_t n_entries = squares[h].size() / static_cast<std::size_t>(evidence.n_group());
+    const auto n = static_cast<std::size_t>(evidence.n_prefix(static_cast<int>(h)));
+    for (std::size_t i = 0; i < squares[h].size(); ++i) {
+      if (i % n_entries < n) norms[h].push_back(static_cast<float>(std::sqrt(std::max(squares[h][i], 0.0))));
+    }
+  }
+  return norms;
+}
+
 class KvZip final : public Scorer {
  public:
   explicit KvZip(bool is_plus) : is_plus_(is_plus) {}
@@ -71,8 +103,7 @@ class KvZip final : public Scorer {
     if (view.passes.empty()) {
       throw Error(ErrorCode::kInternal, "kvzip got no reconstruction pass: the engine did not run one");
     }
-    Columns norms(is_plus_ ? static_cast<std::size_t>(evidence.n_kv_head()) : 0);
-    if (is_plus_) evidence.for_each_head([&](int h) { norms[h] = projected_l2_norms(evidence, h); });
+    const Columns norms = is_plus_ ? projected_l2_norms(evidence) : Columns{};
     LayerScores scores(evidence.n_kv_head());
     for (const ReconstructionPass& pass : view.passes) {
       Columns maxima = largest(evidence, pass);
