@@ -357,8 +357,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceCodesTest,
                          testing::Values(CodedMethod{"auto", "10%bytes"}, CodedMethod{"auto-fast", "25%bytes"},
                                          CodedMethod{"cake", "30%", EntryType::kQ8_0, EntryType::kQ4_0},
                                          CodedMethod{"expected-attention", "30%", EntryType::kF16, EntryType::kR4},
-                                         CodedMethod{"full", "", EntryType::kR4, EntryType::kR3},
-                                         CodedMethod{"full", "", EntryType::kQ8_0, EntryType::kQ8_0}),
+                                         CodedMethod{"full", "", EntryType::kR4, EntryType::kR3}),
                          [](const auto& test) {
                            return method_test_name({test.param.method, 0}) + "_" +
                                   std::string(entry_type_name(test.param.key_type)) + "_" +

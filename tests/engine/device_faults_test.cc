@@ -100,7 +100,7 @@ class DeviceFaultsTest : public testing::TestWithParam<std::string> {
   }
 
   TemporaryDirectory directory_;
-  const std::shared_ptr<const Model> model_ = tiny_model({.n_layer = 2});
+  const std::shared_ptr<const Model> model_ = tiny_model({.n_layer = 2, .n_head = 2, .n_kv_head = 1, .n_ff = 64});
 };
 
 TEST_P(DeviceFaultsTest, Prefill) {
