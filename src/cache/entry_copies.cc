@@ -1,6 +1,7 @@
 #include "cache/entry_copies.h"
 
 #include <algorithm>
+#include <span>
 
 #include "cache/memory_block.h"
 
@@ -12,8 +13,18 @@ constexpr std::size_t kGathered = std::size_t{16} << 20;  // bytes that are gath
 
 }  // namespace
 
-void read_parts(const std::shared_ptr<EntryMemory>& memory, std::span<const MemoryPart> parts, std::byte* to) {
+void MemoryParts::add(const std::byte* from, std::size_t bytes) {
+  bytes_ += bytes;
+  if (!parts_.empty() && parts_.back().from + parts_.back().bytes == from) {
+    parts_.back().bytes += bytes;
+  } else {
+    parts_.push_back({.from = from, .bytes = bytes});
+  }
+}
+
+void MemoryParts::read(const std::shared_ptr<EntryMemory>& memory, std::byte* to) const {
   MemoryBlock gathered;
+  std::span<const Part> parts = parts_;
   while (!parts.empty()) {
     if (parts.size() == 1 || parts.front().bytes >= kLarge) {
       memory->read(to, parts.front().from, parts.front().bytes);
@@ -29,7 +40,7 @@ void read_parts(const std::shared_ptr<EntryMemory>& memory, std::span<const Memo
     std::vector<ByteCopy> copies;
     copies.reserve(n);
     std::byte* next = gathered.data();
-    for (const MemoryPart& part : parts.first(n)) {
+    for (const Part& part : parts.first(n)) {
       copies.push_back({.to = next, .from = part.from, .bytes = part.bytes});
       next += part.bytes;
     }
@@ -67,24 +78,14 @@ EntryCopies EntryCopies::of_keys(const std::shared_ptr<EntryMemory>& memory, con
 
 // Replaces the runs' rows by copies.
 void EntryCopies::take(const std::shared_ptr<EntryMemory>& memory, int key_dim, int value_dim) {
-  std::vector<MemoryPart> parts;
-  std::size_t bytes = 0;
-  const auto add = [&](const std::byte* from, std::size_t n) {
-    bytes += n;
-    const bool follows = !parts.empty() && parts.back().from + parts.back().bytes == from;
-    if (follows) {
-      parts.back().bytes += n;
-    } else {
-      parts.push_back({.from = from, .bytes = n});
-    }
-  };
+  MemoryParts parts;
   for (const kernels::EntryRun& run : runs_) {
     const auto n = static_cast<std::size_t>(run.n_entries);
-    add(run.keys, n * row_bytes(run.key_type, key_dim));
-    if (value_dim > 0) add(run.values, n * row_bytes(run.value_type, value_dim));
+    parts.add(run.keys, n * row_bytes(run.key_type, key_dim));
+    if (value_dim > 0) parts.add(run.values, n * row_bytes(run.value_type, value_dim));
   }
-  rows_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  read_parts(memory, parts, rows_.get());
+  rows_ = std::make_unique_for_overwrite<std::byte[]>(parts.bytes());
+  parts.read(memory, rows_.get());
   const std::byte* next = rows_.get();
   for (kernels::EntryRun& run : runs_) {
     const auto n = static_cast<std::size_t>(run.n_entries);

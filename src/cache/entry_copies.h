@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "cache/entry_memory.h"
@@ -12,15 +11,24 @@
 
 namespace winnow {
 
-// Bytes of an EntryMemory.
-struct MemoryPart {
-  const std::byte* from;
-  std::size_t bytes;
-};
+// A list of bytes of an EntryMemory.
+class MemoryParts {
+ public:
+  // Adds bytes to the end; neighbours become one part.
+  void add(const std::byte* from, std::size_t bytes);
+  std::size_t bytes() const { return bytes_; }
+  // Copies the parts to `to` in the process's memory, one after the other. Small parts are gathered in the memory first
+  // and come in one piece. Throws Error(kOutOfMemory) if there is no room for that.
+  void read(const std::shared_ptr<EntryMemory>& memory, std::byte* to) const;
 
-// Copies the parts to `to` in the process's memory, one after the other. Small parts are gathered in the memory first
-// and come in one piece. Throws Error(kOutOfMemory) if there is no room for that.
-void read_parts(const std::shared_ptr<EntryMemory>& memory, std::span<const MemoryPart> parts, std::byte* to);
+ private:
+  struct Part {
+    const std::byte* from;
+    std::size_t bytes;
+  };
+  std::vector<Part> parts_;
+  std::size_t bytes_ = 0;
+};
 
 // A head's entries in the process's memory.
 class EntryCopies {

@@ -175,21 +175,13 @@ void PageStore::Transaction::list_copies() {
 // Converts the rows on the processor, brings them to the device and lists the copies to their places. All keys come
 // before all values, so that neighbours stay neighbours.
 void PageStore::Transaction::convert(std::vector<Conversion> conversions) {
-  std::vector<MemoryPart> parts;
-  std::size_t n_from = 0, n_to = 0;
-  const auto add_part = [&](const std::byte* from, std::size_t bytes) {
-    n_from += bytes;
-    if (!parts.empty() && parts.back().from + parts.back().bytes == from) {
-      parts.back().bytes += bytes;
-    } else {
-      parts.push_back({.from = from, .bytes = bytes});
-    }
-  };
-  for (const Conversion& each : conversions) add_part(each.from.key, each.from.key_bytes);
-  for (const Conversion& each : conversions) add_part(each.from.value, each.from.value_bytes);
+  MemoryParts parts;
+  std::size_t n_to = 0;
+  for (const Conversion& each : conversions) parts.add(each.from.key, each.from.key_bytes);
+  for (const Conversion& each : conversions) parts.add(each.from.value, each.from.value_bytes);
   for (const Conversion& each : conversions) n_to += each.to->row_bytes();
-  std::vector<std::byte> from(n_from), to(n_to);
-  read_parts(store_.pool()->memory(), parts, from.data());
+  std::vector<std::byte> from(parts.bytes()), to(n_to);
+  parts.read(store_.pool()->memory(), from.data());
 
   const std::byte *next_key = from.data(), *next_value = from.data();
   std::byte *to_key = to.data(), *to_value = to.data();

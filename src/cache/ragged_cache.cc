@@ -183,7 +183,7 @@ void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {
 
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
                               std::span<const std::int32_t> indices, std::span<const std::int32_t> high) {
-  if (indices.empty()) return;
+  if (indices.empty()) return store_.offer_origin(index(layer, kv_head), nullptr);
   apply(layer, kv_head,
         table_.plan_append_from(layer, kv_head, source, indices, high, entries(layer, kv_head), is_shared()), source);
   forget_origin(layer, kv_head);

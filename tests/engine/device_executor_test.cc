@@ -354,7 +354,7 @@ TEST_P(DeviceCodesTest, AnswersAsTheProcessorDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceCodesTest,
-                         testing::Values(CodedMethod{"auto", "10%bytes"}, CodedMethod{"auto-fast", "25%bytes"},
+                         testing::Values(CodedMethod{"auto", "10%bytes"},
                                          CodedMethod{"cake", "30%", EntryType::kQ8_0, EntryType::kQ4_0},
                                          CodedMethod{"expected-attention", "30%", EntryType::kF16, EntryType::kR4},
                                          CodedMethod{"full", "", EntryType::kR4, EntryType::kR3}),
