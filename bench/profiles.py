@@ -73,7 +73,7 @@ def table(results, title, value, scale, digits):
 
 
 def mass(cut):
-    heads = [mean_and_error(layer["mass"])[0] for layer in cut["layers"]]
+    heads = [mean_and_error(layer["mass"])[0] for layer in cut["layers"] if layer["mass"]]  # no window has any
     return sum(heads) / len(heads)
 
 
