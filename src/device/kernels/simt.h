@@ -305,10 +305,19 @@ WINNOW_DEVICE void let_next_begin() {
 #endif
 }
 
+// Allows a kernel more shared memory than every device grants unasked, before it is launched or counted.
+template <class... Parameters>
+void allow_shared(Queue& queue, std::size_t shared_bytes, void (*kernel)(Parameters...)) {
+  if (queue.error != cudaSuccess || shared_bytes <= 48U * 1024U) return;
+  queue.error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+}
+
 // Returns how many blocks of a kernel the device runs at a time.
 template <class... Parameters>
 int resident_blocks(Queue& queue, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...)) {
   int device = 0, n_multiprocessors = 1, n_blocks = 1;
+  allow_shared(queue, shared_bytes, kernel);
   if (queue.error == cudaSuccess) queue.error = cudaGetDevice(&device);
   if (queue.error == cudaSuccess) {
     queue.error = cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device);
@@ -324,11 +333,8 @@ void launch_with(Queue& queue, bool overlaps, Grid grid, int n_threads, std::siz
                  void (*kernel)(Parameters...), const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
   if (queue.error != cudaSuccess || grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  if (shared_bytes > 48U * 1024U) {
-    queue.error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (queue.error != cudaSuccess) return;
-  }
+  allow_shared(queue, shared_bytes, kernel);
+  if (queue.error != cudaSuccess) return;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(grid.x, grid.y, grid.z);
   config.blockDim = dim3(static_cast<unsigned>(n_threads));
