@@ -16,6 +16,7 @@
 #include "engine/engine_impl.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
+#include "winnow/log_softmax.h"
 #include "winnow/session.h"
 
 namespace winnow::test {
@@ -85,6 +86,29 @@ inline HeadPositions kept_positions(const Session& session) {
     for (int h = 0; h < shape.layer(l).n_kv_head; ++h) all.push_back(session.positions(l, h));
   }
   return all;
+}
+
+// The number of entries that one session keeps, and of those that another does not.
+struct MissingEntries {
+  std::size_t n_expected = 0, n = 0;
+  double fraction() const { return static_cast<double>(n) / static_cast<double>(n_expected); }
+};
+inline MissingEntries missing_entries(const HeadPositions& expected, const HeadPositions& actual) {
+  MissingEntries missing;
+  for (std::size_t h = 0; h < expected.size(); ++h) {
+    missing.n_expected += expected[h].size();
+    for (const std::int32_t p : expected[h]) {
+      missing.n += std::find(actual[h].begin(), actual[h].end(), p) == actual[h].end() ? 1 : 0;
+    }
+  }
+  return missing;
+}
+
+// Returns the mean KL divergence of rows of logits, nats.
+inline double mean_kl(std::span<const std::vector<float>> reference, std::span<const std::vector<float>> logits) {
+  double sum = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) sum += kl_divergence(reference[i], logits[i]);
+  return sum / static_cast<double>(reference.size());
 }
 
 inline std::vector<float> logits_of(const Session& session) {
