@@ -4,6 +4,7 @@
 #include <span>
 
 #include "cache/memory_block.h"
+#include "kernels/entries/run_cursor.h"
 
 namespace winnow {
 namespace {
@@ -58,20 +59,15 @@ EntryCopies::EntryCopies(const std::shared_ptr<EntryMemory>& memory, const kerne
 }
 
 EntryCopies EntryCopies::of_keys(const std::shared_ptr<EntryMemory>& memory, const kernels::HeadEntries& entries,
-                                 int key_dim, std::int32_t first, std::int32_t last) {
+                                 int key_dim, int value_dim, std::int32_t first, std::int32_t last) {
   EntryCopies copies;
-  std::int32_t begin = 0;
-  for (kernels::EntryRun run : entries.runs) {
-    const std::int32_t from = std::max(first - begin, 0), end = std::min(last - begin, run.n_entries);
-    begin += run.n_entries;
-    if (from >= end) continue;
-    run.keys += static_cast<std::size_t>(from) * row_bytes(run.key_type, key_dim);
-    run.values = nullptr;
-    run.positions = run.positions.from(from);
-    run.n_entries = end - from;
-    copies.runs_.push_back(run);
-    copies.n_entries_ += run.n_entries;
+  kernels::RunCursor cursor(entries);
+  for (std::int32_t done = first; done < last; done += copies.runs_.back().n_entries) {
+    const kernels::RunCursor::Piece piece = cursor.seek(done);
+    copies.runs_.push_back(
+        kernels::part_of(*piece.run, piece.offset, std::min(piece.count, last - done), key_dim, value_dim));
   }
+  copies.n_entries_ = last - first;
   if (!memory->is_host()) copies.take(memory, key_dim, 0);
   return copies;
 }

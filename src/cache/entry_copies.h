@@ -36,9 +36,9 @@ class EntryCopies {
   // Copies all keys and values, unless the processor can read them where they are.
   EntryCopies(const std::shared_ptr<EntryMemory>& memory, const kernels::HeadEntries& entries, int key_dim,
               int value_dim);
-  // Returns the entries [first, last) with their keys alone.
+  // Returns the entries [first, last), whose values are not to be read.
   static EntryCopies of_keys(const std::shared_ptr<EntryMemory>& memory, const kernels::HeadEntries& entries,
-                             int key_dim, std::int32_t first, std::int32_t last);
+                             int key_dim, int value_dim, std::int32_t first, std::int32_t last);
   EntryCopies(EntryCopies&&) = default;
   EntryCopies& operator=(EntryCopies&&) = default;
 

@@ -28,14 +28,17 @@ inline bool has_coded_rows(const std::byte* rows) {
 }
 inline bool has_codes(const PageRows& page) { return has_coded_rows(page.keys) || has_coded_rows(page.values); }
 
+// The origin [key_dim] (float16, in the process's memory) that is subtracted from a head's keys that are codes; null:
+// none. Shared by forks.
+using KeyOrigin = std::shared_ptr<const std::vector<std::byte>>;
+
 // The entries of one KV head. Entry e is in slot (first_slot + e) % kPageEntries of page
 // (first_slot + e) / kPageEntries.
 struct HeadRows {
   std::vector<PageRows> pages = {};
   std::int32_t first_slot = 0;
   std::int32_t n_entries = 0;
-  // [key_dim] float16, in the process's memory: the origin that was subtracted from keys that are codes; null: none.
-  std::shared_ptr<const std::vector<std::byte>> origin = {};
+  KeyOrigin origin = {};
 };
 
 }  // namespace winnow

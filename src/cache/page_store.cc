@@ -101,13 +101,9 @@ PageStore::Origin PageStore::Transaction::mean_key() const {
   const Origin& offered = store_.heads_[head_].offered;
   if (offered && range.first == kPlainEntries && range.last == source_.n_entries) return offered;
   auto mean = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, format_.key_dim));
-  if (store_.is_host()) {
-    kernels::store_mean_key(source_, format_.key_dim, range.first, range.last, mean->data());
-  } else {
-    const EntryCopies keys =
-        EntryCopies::of_keys(store_.pool()->memory(), source_, format_.key_dim, range.first, range.last);
-    kernels::store_mean_key(keys.entries(), format_.key_dim, 0, range.last - range.first, mean->data());
-  }
+  const EntryCopies keys = EntryCopies::of_keys(store_.pool()->memory(), source_, format_.key_dim, format_.value_dim,
+                                                range.first, range.last);
+  kernels::store_mean_key(keys.entries(), format_.key_dim, 0, range.last - range.first, mean->data());
   return mean;
 }
 

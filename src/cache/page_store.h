@@ -21,6 +21,7 @@
 #include "cache/page_format.h"
 #include "cache/page_id.h"
 #include "cache/page_pool.h"
+#include "cache/page_rows.h"
 #include "cache/page_table.h"
 #include "kernels/entries/code_feedback.h"
 #include "winnow/entries.h"
@@ -52,8 +53,7 @@ class PageStore {
   kernels::EntryRun run(const LayerFormat& format, std::size_t head, const TablePage& page, std::int32_t first_slot,
                         std::int32_t n) const;
 
-  // The origin [key_dim] (float16) that is subtracted from a head's quantised keys; null: none. Shared with forks.
-  using Origin = std::shared_ptr<const std::vector<std::byte>>;
+  using Origin = KeyOrigin;
   const Origin& origin(std::size_t head) const { return heads_[head].origin; }
   void set_origin(std::size_t head, Origin origin) noexcept { heads_[head].origin = std::move(origin); }
 

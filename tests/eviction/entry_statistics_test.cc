@@ -63,7 +63,7 @@ class CountingStatistics final : public EntryStatistics {
     ADD_FAILURE();
     return {};
   }
-  const std::vector<std::vector<float>>& mean_keys(std::int32_t) override {
+  const std::vector<KeyOrigin>& origins() override {
     ADD_FAILURE();
     return none_;
   }
@@ -86,7 +86,7 @@ class CountingStatistics final : public EntryStatistics {
  private:
   const LayerView& view_;
   const EvictionOptions& options_;
-  const std::vector<std::vector<float>> none_;
+  const std::vector<KeyOrigin> none_;
 };
 
 // The result of a cut of a cache whose rows have no address: the kept entries, and the copies of each layer's rows.

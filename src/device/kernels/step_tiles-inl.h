@@ -48,8 +48,8 @@ WINNOW_DEVICE void split(float x, float y, std::uint32_t& high, std::uint32_t& l
   }
 }
 
-// What a kernel is compiled for: the number of a key's chunks of 32 numbers and of a value's chunks of 64; whether rows
-// may have fewer numbers; the types of rows. If pages may hold codes, the others hold float16.
+// A Variant says what a kernel is compiled for: the number of a key's chunks of 32 numbers and of a value's chunks of
+// 64; whether rows may have fewer numbers; the types of rows. If pages may hold codes, the others hold float16.
 template <int key_chunks, int value_chunks, bool is_padded, bool has_bf16_keys, bool has_bf16_values, bool has_codes>
 struct Variant {
   static constexpr int kKeyChunks = key_chunks, kValueChunks = value_chunks;

@@ -183,16 +183,14 @@ std::unique_ptr<EntryStatistics> DeviceExecutor::entry_statistics(LayerEntries e
     };
     return output_projection_slices(model_, layer, alone);
   };
-  const CacheShape plain = entries.shape->plain();
-  return std::make_unique<DeviceStatistics>(
-      MeasuredLayer{.device = *device_,
-                    .memory = statistics_memory_,
-                    .attention = attention(layer, plain.key_type, plain.value_type),
-                    .w_o = [this, layer] { return weights_.use(layer).wo; },
-                    .n_embd = model_.spec.n_embd,
-                    .parallel_for = parallel_for(),
-                    .output_projection = output_projection},
-      std::move(entries));
+  return std::make_unique<DeviceStatistics>(MeasuredLayer{.device = *device_,
+                                                          .memory = statistics_memory_,
+                                                          .attention = attention(layer, *entries.shape),
+                                                          .w_o = [this, layer] { return weights_.use(layer).wo; },
+                                                          .n_embd = model_.spec.n_embd,
+                                                          .parallel_for = parallel_for(),
+                                                          .output_projection = output_projection},
+                                            std::move(entries));
 }
 
 }  // namespace winnow

@@ -60,8 +60,12 @@ class DeviceExecutor final : public Executor {
   void embed(std::span<const Token> tokens, float* hidden);
   // Returns a cache's page tables in the device's memory, brought up to date.
   const PageMirror& mirror(RaggedCache& cache);
-  // Returns how kernels attend in a layer whose entries have these types.
+  // Return how kernels attend in a layer whose entries have these types, or are stored in this shape: in its plain
+  // types where they are no codes.
   device::LayerAttention attention(int layer, EntryType key_type, EntryType value_type) const;
+  device::LayerAttention attention(int layer, const CacheShape& shape) const {
+    return attention(layer, kernels::plain_type(shape.key_type), kernels::plain_type(shape.value_type));
+  }
 
  private:
   template <class Make>

@@ -114,8 +114,7 @@ ggml_tensor* DevicePass::attend(ggml_context* /*context*/, int /*layer*/, ggml_t
 
 void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* q, const ggml_tensor* k,
                              const ggml_tensor* v, const ggml_tensor* out) {
-  const CacheShape shape = plan_.entries->shape().plain();
-  const device::LayerAttention layer = executor_.attention(batch_.layer, shape.key_type, shape.value_type);
+  const device::LayerAttention layer = executor_.attention(batch_.layer, plan_.entries->shape());
   const int n_rows = batch_.rows.n_rows;
   const auto* heads = heads_.as<device::HeadTable>();
   if (k != nullptr) {

@@ -57,8 +57,9 @@ DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
 // Everything goes up in one piece. Pages of codes are dequantised for the first kernel that asks.
 DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns,
                                                   bool shows_values) {
-  if (!std::exchange(is_dequantised_, true)) {
+  if (!is_dequantised_) {
     dequantised_.show(layer_.device, entries_.rows, layer_.attention.key_dim, layer_.attention.value_dim);
+    is_dequantised_ = true;
   }
   const std::size_t n_floats = at(n_rows) * at(layer_.attention.n_head) * at(layer_.attention.key_dim);
   Layout layout;
@@ -299,20 +300,20 @@ std::vector<std::vector<double>> DeviceStatistics::value_forms(std::vector<float
   return quadratic_forms(layer, inputs, moments);
 }
 
-// The mean's length does not matter, so it stays a sum. A dot product is the linear part of a form without a matrix.
-std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
-  constexpr double kTinyLength = 1e-30;
+// The norms and the sums lie in the outputs, one after the other.
+DeviceStatistics::SummedKeys DeviceStatistics::sum_keys(std::int32_t first, bool by_direction) {
   const Inputs inputs = upload(nullptr, 0, {});
   const int n_slices = device::key_sum_slices(n_most_);
-  const std::size_t width = at(layer_.attention.key_dim), n_lengths = at(n_kv_head()) * at(n_most_),
+  const std::size_t width = at(layer_.attention.key_dim), n_lengths = by_direction ? at(n_kv_head()) * at(n_most_) : 0,
                     n_sums = at(n_kv_head()) * at(n_slices) * width;
+  SummedKeys result{.sums = {}, .lengths = std::vector<float>(n_lengths)};
+  std::vector<float> of_slices(n_sums);
   Layout layout;
   const std::size_t lengths_at = layout.take<float>(n_lengths), sums_at = layout.take<float>(n_sums);
   grow(layer_.device, layer_.memory.outputs, layout.bytes());
   auto* const lengths = reinterpret_cast<float*>(layer_.memory.outputs.data() + lengths_at);
   auto* const sums = reinterpret_cast<float*>(layer_.memory.outputs.data() + sums_at);
-  std::vector<float> of_keys(n_lengths), of_slices(n_sums);
-  if (n_most_ > 0) {
+  if (n_lengths > 0) {
     layer_.device.queue(device::RowNorms{.layer = layer_.attention,
                                          .heads = inputs.heads,
                                          .n_most = n_most_,
@@ -320,35 +321,45 @@ std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
                                          .key_l2 = lengths,
                                          .value_l1 = nullptr,
                                          .value_l2 = nullptr});
+    layer_.device.download(result.lengths.data(), lengths, n_lengths * sizeof(float));
+  }
+  if (n_sums > 0) {
     layer_.device.queue(device::KeySums{.layer = layer_.attention,
                                         .heads = inputs.heads,
                                         .n_most = n_most_,
-                                        .first = 0,
+                                        .first = first,
                                         .sums = sums,
-                                        .lengths = lengths});
-    layer_.device.download(of_keys.data(), lengths, n_lengths * sizeof(float));
+                                        .lengths = by_direction ? lengths : nullptr});
     layer_.device.download(of_slices.data(), sums, n_sums * sizeof(float));
   }
+  const float* of_slice = of_slices.data();
+  for (int h = 0; h < n_kv_head(); ++h) {
+    std::vector<double>& sum = result.sums.emplace_back(width);
+    for (int s = 0; s < n_slices; ++s) {
+      for (double& x : sum) x += static_cast<double>(*of_slice++);
+    }
+  }
+  return result;
+}
+
+// The mean's length does not matter. A dot product is the linear part of a form without a matrix.
+std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
+  const SummedKeys keys = sum_keys(0, /*by_direction=*/true);
   device::LayerAttention layer = layer_.attention;
   layer.n_head = layer.n_kv_head;
   layer.scale = 1;
   std::vector<float> moments;
-  const float* of_slice = of_slices.data();
-  for (int h = 0; h < n_kv_head(); ++h) {
-    std::vector<double> mean(width);
-    for (int s = 0; s < n_slices; ++s) {
-      for (double& m : mean) m += static_cast<double>(*of_slice++);
-    }
+  for (const std::vector<double>& sum : keys.sums) {
     double square = 0;
-    for (const double m : mean) square += m * m;
-    for (const double m : mean) moments.push_back(static_cast<float>(m / std::max(std::sqrt(square), kTinyLength)));
+    for (const double x : sum) square += x * x;
+    for (const double x : sum) moments.push_back(static_cast<float>(x / std::max(std::sqrt(square), kTinyLength)));
   }
-  moments.resize(moments.size() + at(n_kv_head()) * width * width);
-  const std::vector<std::vector<double>> dots = quadratic_forms(layer, inputs, moments);
+  moments.resize(moments.size() + moments.size() * at(layer.key_dim));
+  const std::vector<std::vector<double>> dots = quadratic_forms(layer, upload(nullptr, 0, {}), moments);
   std::vector<std::vector<float>> cosines(at(n_kv_head()));
   for (std::size_t h = 0; h < cosines.size(); ++h) {
     for (std::size_t i = 0; i < dots[h].size(); ++i) {
-      const auto length = static_cast<double>(of_keys[h * at(n_most_) + i]);
+      const auto length = static_cast<double>(keys.lengths[h * at(n_most_) + i]);
       cosines[h].push_back(static_cast<float>(dots[h][i] / std::max(length, kTinyLength)));
     }
   }
@@ -412,35 +423,21 @@ RowAttention DeviceStatistics::attend(const StatisticsRows& rows, bool wants_out
   return result;
 }
 
-const std::vector<std::vector<float>>& DeviceStatistics::mean_keys(std::int32_t first) {
-  const auto [found, is_new] = mean_keys_.try_emplace(first);
-  if (!is_new) return found->second;
-  const Inputs inputs = upload(nullptr, 0, {});
-  const int n_slices = device::key_sum_slices(n_most_);
-  const std::size_t width = at(layer_.attention.key_dim), n = at(n_kv_head()) * at(n_slices) * width;
-  grow(layer_.device, layer_.memory.outputs, n * sizeof(float));
-  if (n > 0) {
-    layer_.device.queue(device::KeySums{.layer = layer_.attention,
-                                        .heads = inputs.heads,
-                                        .n_most = n_most_,
-                                        .first = first,
-                                        .sums = layer_.memory.outputs.as<float>()});
+const std::vector<KeyOrigin>& DeviceStatistics::origins() {
+  if (!origins_.empty()) return origins_;
+  const SummedKeys keys = sum_keys(kPlainEntries, /*by_direction=*/false);
+  std::vector<KeyOrigin> origins;
+  for (std::size_t h = 0; h < keys.sums.size(); ++h) {
+    const std::int32_t n = std::max(entries_.rows[h].n_entries - kPlainEntries, 1);
+    std::vector<float> mean;
+    for (const double x : keys.sums[h]) mean.push_back(static_cast<float>(x / n));
+    if (!std::all_of(mean.begin(), mean.end(), [](float x) { return std::isfinite(x); })) mean.assign(mean.size(), 0);
+    auto stored = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, layer_.attention.key_dim));
+    kernels::store_row(EntryType::kF16, mean.data(), stored->data(), layer_.attention.key_dim);
+    origins.push_back(std::move(stored));
   }
-  std::vector<float> sums(n);
-  if (n > 0) layer_.device.download(sums.data(), layer_.memory.outputs.data(), n * sizeof(float));
-  const float* of_slice = sums.data();
-  for (const HeadRows& head : entries_.rows) {
-    std::vector<double> mean(width);
-    for (int s = 0; s < n_slices; ++s) {
-      for (double& m : mean) m += static_cast<double>(*of_slice++);
-    }
-    const std::int32_t n_summed = std::max(head.n_entries - first, 1);
-    std::vector<float>& of_head = found->second.emplace_back();
-    for (const double m : mean) of_head.push_back(static_cast<float>(m / n_summed));
-    if (!std::all_of(of_head.begin(), of_head.end(), [](float x) { return std::isfinite(x); }))
-      of_head.assign(width, 0);
-  }
-  return found->second;
+  origins_ = std::move(origins);
+  return origins_;
 }
 
 EntryRows DeviceStatistics::rows(int head, std::span<const std::int32_t> entries) {
@@ -454,12 +451,7 @@ EntryRows DeviceStatistics::rows(int head, std::span<const std::int32_t> entries
   kernels::RunCursor cursor(entries_.heads[at(head)]);
   for (const std::int32_t entry : entries) {
     const kernels::RunCursor::Piece piece = cursor.seek(entry);
-    kernels::EntryRun run = *piece.run;
-    run.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, piece.offset);
-    run.values = kernels::row_at(shape, run, kernels::RowKind::kValue, piece.offset);
-    run.positions = run.positions.from(piece.offset);
-    run.n_entries = 1;
-    runs.push_back(run);
+    runs.push_back(kernels::part_of(*piece.run, piece.offset, 1, shape.key_dim, shape.value_dim));
   }
   const auto n = static_cast<std::int32_t>(entries.size());
   const EntryCopies copies(layer_.device.memory(), {.runs = runs, .n_entries = n}, shape.key_dim, shape.value_dim);

@@ -60,7 +60,7 @@ class DeviceStatistics final : public EntryStatistics {
   std::vector<std::vector<float>> mean_key_cosines() override;
   std::vector<std::vector<double>> value_forms(std::vector<float> matrices) override;
   RowAttention attend(const StatisticsRows& rows, bool wants_out) override;
-  const std::vector<std::vector<float>>& mean_keys(std::int32_t first) override;
+  const std::vector<KeyOrigin>& origins() override;
   EntryRows rows(int head, std::span<const std::int32_t> entries) override;
   const float* output_projection() override;
   const float* kept_queries(std::int32_t first_row, int n_rows) override;
@@ -78,6 +78,13 @@ class DeviceStatistics final : public EntryStatistics {
                                                    std::span<const float> moments);
   WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
                            std::span<const std::int32_t> n_columns);
+  // The sums of each head's keys, [n_kv_head][key_dim], and the lengths that they were divided by, if they were:
+  // [n_kv_head][n_most_].
+  struct SummedKeys {
+    std::vector<std::vector<double>> sums;
+    std::vector<float> lengths;
+  };
+  SummedKeys sum_keys(std::int32_t first, bool by_direction);
   // Copies columns [n_head][stride] of what was downloaded.
   void take_columns(std::size_t from, std::size_t stride, std::span<const std::int32_t> n_columns,
                     std::vector<std::vector<float>>& to) const;
@@ -96,8 +103,8 @@ class DeviceStatistics final : public EntryStatistics {
   void check_sums(std::span<const float> log_sum_exp) const;
 
   std::vector<float> w_o_;
-  std::map<std::int32_t, std::vector<std::vector<float>>> mean_keys_;  // by first entry
-  std::map<std::int32_t, std::vector<float>> queries_;                 // that were kept, by first row
+  std::vector<KeyOrigin> origins_;                      // [n_kv_head], once asked for
+  std::map<std::int32_t, std::vector<float>> queries_;  // that were kept, by first row
   std::vector<ReconstructionPass> passes_;
   DequantisedPages dequantised_;
   bool is_dequantised_ = false;  // entries_.rows has no page of codes left

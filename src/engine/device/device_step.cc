@@ -102,8 +102,9 @@ ggml_tensor* DeviceStep::recur(ggml_context* /*context*/, int /*layer*/, Recurre
 
 StepTypes DeviceStep::types_of(const StepSequence& sequence) {
   const CacheShape& shape = sequence.cache->shape();
-  const CacheShape plain = shape.plain();
-  return {.key = plain.key_type, .value = plain.value_type, .has_codes = shape.has_codes()};
+  return {.key = kernels::plain_type(shape.key_type),
+          .value = kernels::plain_type(shape.value_type),
+          .has_codes = shape.has_codes()};
 }
 
 std::span<float> DeviceStep::begin(const DecodePlan& plan) {

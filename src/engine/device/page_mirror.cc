@@ -61,15 +61,14 @@ const std::byte* PageMirror::origin(device::Device& device, const RaggedCache& c
                                     std::size_t head) {
   const PageStore::Origin& now = cache.origin(layer, kv_head);
   if (now == nullptr) return nullptr;
-  const CacheShape& shape = cache.shape();
-  std::size_t stride = 0;
-  for (int l = 0; l < shape.n_layer(); ++l) stride = std::max(stride, shape.origin_bytes(l));
-  stride = (stride + 15) / 16 * 16;
   if (!origins_) {
-    origins_ = device.allocate(stride * tables_.size());
+    const CacheShape& shape = cache.shape();
+    origin_stride_ = 0;
+    for (int l = 0; l < shape.n_layer(); ++l) origin_stride_ = std::max(origin_stride_, shape.origin_bytes(l));
+    origins_ = device.allocate(origin_stride_ * tables_.size());
     copied_.assign(tables_.size(), nullptr);
   }
-  std::byte* const to = origins_.data() + head * stride;
+  std::byte* const to = origins_.data() + head * origin_stride_;
   if (copied_[head] != now) {
     device.upload(to, now->data(), now->size());
     copied_[head] = now;

@@ -40,6 +40,7 @@ class PageMirror {
   std::vector<device::HeadTable> tables_;  // likewise
   std::vector<PageRows> rows_;             // on their way
   device::Buffer origins_;                 // [heads of all layers][largest key_dim] float16, if keys are codes
+  std::size_t origin_stride_ = 0;          // bytes of each, a multiple of 16 like those of all float rows
   std::vector<PageStore::Origin> copied_;  // [heads of all layers] the origins that it holds
 };
 

@@ -87,8 +87,7 @@ std::vector<float> origin_of(const LayerView& view, int head) {
   const int d = view.shape.key_dim;
   std::vector<std::byte> mean(row_bytes(EntryType::kF16, d));
   if (view.statistics != nullptr) {
-    const std::vector<float>& measured = view.statistics->mean_keys(kPlainEntries)[static_cast<std::size_t>(head)];
-    kernels::store_row(EntryType::kF16, measured.data(), mean.data(), d);
+    mean = *view.statistics->origins()[static_cast<std::size_t>(head)];
   } else {
     const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(head)];
     kernels::store_mean_key(entries, d, kPlainEntries, entries.n_entries, mean.data());
@@ -157,7 +156,7 @@ std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, Entr
                                  const ParallelFor& parallel_for) {
   std::vector<CodeCost> costs(static_cast<std::size_t>(view.n_kv_head));
   if (view.n_reference_rows == 0) return costs;
-  if (view.statistics != nullptr) view.statistics->mean_keys(kPlainEntries);  // before threads ask for it
+  if (view.statistics != nullptr) view.statistics->origins();  // before threads ask for it
   parallel_for(view.n_kv_head, [&](int h) {
     const auto at = static_cast<std::size_t>(h);
     costs[at] = cost_of_head(view, h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());

@@ -11,7 +11,6 @@
 #include "engine/raised_heads.h"
 #include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/query_rows.h"
-#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -69,12 +68,8 @@ void check_device_memory(const Engine::Impl& engine, std::span<Session::Impl* co
 // Gives the cache the mean keys that the view's device takes, relative to which it stores keys as codes.
 void offer_origins(RaggedCache& cache, const LayerView& view) {
   if (view.statistics == nullptr || !kernels::is_coded(cache.shape().key_type)) return;
-  const std::vector<std::vector<float>>& means = view.statistics->mean_keys(kPlainEntries);
-  for (int h = 0; h < view.n_kv_head; ++h) {
-    auto mean = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, view.shape.key_dim));
-    kernels::store_row(EntryType::kF16, means[static_cast<std::size_t>(h)].data(), mean->data(), view.shape.key_dim);
-    cache.offer_origin(view.layer, h, std::move(mean));
-  }
+  const std::vector<KeyOrigin>& origins = view.statistics->origins();
+  for (int h = 0; h < view.n_kv_head; ++h) cache.offer_origin(view.layer, h, origins[static_cast<std::size_t>(h)]);
 }
 
 // Returns the number of tokens of the longest part.

@@ -7,10 +7,13 @@
 #include <span>
 #include <vector>
 
+#include "cache/page_rows.h"
 #include "kernels/statistics/window_statistics.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {
+
+inline constexpr double kTinyLength = 1e-30;  // a key of zeros has the cosine 0 with anything
 
 enum class EntryNorm { kKeyL2, kValueL1, kValueL2 };
 
@@ -28,7 +31,7 @@ struct EntryRows {
   std::vector<float> values;  // [n][value_dim]
 };
 
-// What attention gives for rows of all heads.
+// The results of attention for rows of all heads.
 struct RowAttention {
   std::vector<float> out;          // [n_rows][n_head][value_dim], or empty
   std::vector<float> log_sum_exp;  // [n_rows][n_head]
@@ -68,8 +71,9 @@ class EntryStatistics {
   virtual std::vector<std::vector<double>> value_forms(std::vector<float> matrices) = 0;
   // Returns the rows' attention to all entries, of a layer without a window; `out` only if it is wanted.
   virtual RowAttention attend(const StatisticsRows& rows, bool wants_out) = 0;
-  // Returns the means of each head's keys from entry `first` on, [n_kv_head][key_dim]; zeros where there is none.
-  virtual const std::vector<std::vector<float>>& mean_keys(std::int32_t first) = 0;
+  // Returns the origins that the heads' keys would be coded relative to, [n_kv_head]: the means of all but the first
+  // kPlainEntries. They are computed at the first call.
+  virtual const std::vector<KeyOrigin>& origins() = 0;
   // Returns entries of a head, by ascending index, as the processor would load them.
   virtual EntryRows rows(int head, std::span<const std::int32_t> entries) = 0;
 

@@ -18,6 +18,7 @@
 #include "eviction/evidence/stored_rows.h"
 #include "kernels/attention/softmax_state.h"
 #include "kernels/entries/rows.h"
+#include "kernels/entries/run_cursor.h"
 #include "kernels/statistics/projected_norms.h"
 #include "kernels/statistics/query_moments.h"
 #include "kernels/statistics/window_statistics.h"
@@ -95,15 +96,7 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
   for (const kernels::EntryRun& run : entries.runs) {
     const std::int32_t from = std::max(first - begin, 0);
     const std::int32_t to = std::min(last - begin, run.n_entries);
-    if (from < to) {
-      runs.push_back({.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, from),
-                      .values = kernels::row_at(shape, run, kernels::RowKind::kValue, from),
-                      .positions = run.positions.from(from),
-                      .n_entries = to - from,
-                      .key_type = run.key_type,
-                      .value_type = run.value_type,
-                      .origin = run.origin});
-    }
+    if (from < to) runs.push_back(kernels::part_of(run, from, to - from, shape.key_dim, shape.value_dim));
     begin += run.n_entries;
   }
   return {.runs = runs, .n_entries = last - first};
@@ -146,8 +139,6 @@ Columns entry_columns(const LayerEvidence& evidence) {
   for (int h = 0; h < evidence.n_kv_head(); ++h) columns.emplace_back(static_cast<std::size_t>(evidence.n_entries(h)));
   return columns;
 }
-
-constexpr double kTinyLength = 1e-30;  // a key of zeros has the cosine 0 with anything
 
 double length(const float* x, int n) {
   double sum = 0;
@@ -321,12 +312,14 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
-  // Returns a norm of each head's entries, which their EntryStatistics or `measure` computes at the first call.
-  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared, EntryNorm norm,
+  // Returns a number for each of the heads' entries, which `measure` computes at the first call, or `on_device` of the
+  // entries' EntryStatistics.
+  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared,
+                            Columns (*on_device)(EntryStatistics&),
                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
                                             std::span<float>)) {
     return once<Columns>(shared, [&] {
-      if (EntryStatistics* statistics = evidence.layer().statistics) return statistics->norms(norm);
+      if (EntryStatistics* statistics = evidence.layer().statistics) return on_device(*statistics);
       Columns columns_of = entry_columns(evidence);
       evidence.for_each_head(
           [&](int h) { measure(evidence.layer().shape, evidence.layer().heads[at(h)], columns_of[at(h)]); });
@@ -438,24 +431,25 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
-  return state_->of_entries(*this, state_->key_l2, EntryNorm::kKeyL2, kernels::key_l2_norms);
+  return state_->of_entries(
+      *this, state_->key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kKeyL2); }, kernels::key_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
-  return state_->of_entries(*this, state_->value_l1, EntryNorm::kValueL1, kernels::value_l1_norms);
+  return state_->of_entries(
+      *this, state_->value_l1, [](EntryStatistics& s) { return s.norms(EntryNorm::kValueL1); },
+      kernels::value_l1_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
-  return state_->of_entries(*this, state_->value_l2, EntryNorm::kValueL2, kernels::value_l2_norms);
+  return state_->of_entries(
+      *this, state_->value_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kValueL2); },
+      kernels::value_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
-  return state_->once<Columns>(state_->key_cosines, [&] {
-    if (view_.statistics != nullptr) return view_.statistics->mean_key_cosines();
-    Columns cosines = entry_columns(*this);
-    for_each_head([&](int h) { cosines_to_mean_key(view_.shape, view_.heads[at(h)], cosines[at(h)]); });
-    return cosines;
-  });
+  return state_->of_entries(
+      *this, state_->key_cosines, [](EntryStatistics& s) { return s.mean_key_cosines(); }, cosines_to_mean_key);
 }
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,

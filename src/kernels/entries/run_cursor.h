@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "winnow/entries.h"
@@ -31,6 +32,16 @@ class RunCursor {
   std::size_t run_ = 0;
   std::int32_t base_ = 0;  // index of the first entry of the current run
 };
+
+// Returns n entries of a run, from one on.
+inline EntryRun part_of(const EntryRun& run, std::int32_t first, std::int32_t n, int key_dim, int value_dim) {
+  EntryRun part = run;
+  part.keys += static_cast<std::size_t>(first) * row_bytes(run.key_type, key_dim);
+  part.values += static_cast<std::size_t>(first) * row_bytes(run.value_type, value_dim);
+  part.positions = run.positions.from(first);
+  part.n_entries = n;
+  return part;
+}
 
 // Finds the first entry inside the sliding window of a row, for rows in ascending order of position.
 class WindowBound {
