@@ -153,6 +153,17 @@ class PageTest(unittest.TestCase):
         self.ask(browser, "<img src=x onerror=document.title='owned'>")
         self.assertEqual(browser.script("return document.title + document.querySelectorAll('.turn img').length"), "winnow0")
 
+    def test_an_empty_answer_is_one(self):
+        """A model may end its turn at once, which a random draw does now and then."""
+        browser = self.ready(self.open())
+        browser.script("const ask = post; post = async (path, ...rest) => path !== '/v1/chat/completions' ? ask(path, ...rest) : "
+                       "new Response('data: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"stop\"}]}\\n\\ndata: [DONE]\\n\\n')")
+        self.assertEqual(self.ask(browser, "Say nothing."), "")
+        self.assertIn("The answer is empty.", browser.text(".turn.assistant small"))
+        self.assertEqual(browser.script("return document.getElementById('message').value"), "")
+        browser.wait("document.querySelectorAll('#conversations li').length === 1")
+        self.assert_clean(browser)
+
     def test_conversations_stay_in_the_browser(self):
         browser = self.ready(self.open())
         browser.fill("most", "6")

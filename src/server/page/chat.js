@@ -140,7 +140,7 @@ async function answer(asked) {
   $("status").textContent = "The model is reading.";
   view.note.textContent = "reading…";
   const watch = setInterval(() => showServer().catch(() => {}), 700);
-  let drawing = 0;
+  let drawing = 0, ended = false;
   const draw = () => {
     const follows = isAtEnd();
     drawing = 0;
@@ -164,7 +164,9 @@ async function answer(asked) {
         showNote(view, event.timings);
       }
     }
-    $("status").textContent = "Answer: " + said.content;
+    ended = true;
+    $("status").textContent = said.content || said.thinking ? "Answer: " + said.content : "The answer is empty.";
+    if (!said.content && !said.thinking) view.note.textContent = "The answer is empty.";
   } catch (error) {
     const is_stop = error.name === "AbortError";
     view.note.textContent = "stopped";
@@ -175,7 +177,7 @@ async function answer(asked) {
     if (drawing) cancelAnimationFrame(drawing);
     draw();
     if (isAtEnd()) goToEnd();  // the note made the turn higher
-    if (!said.content && !said.thinking) {  // there is no answer: the question goes back to the input
+    if (!ended && !said.content && !said.thinking) {  // nothing was answered: the question goes back to the input
       mine.turns.length -= 2;
       question_view.turn.remove();
       view.turn.remove();
