@@ -3,9 +3,61 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <stdexcept>
 
 namespace winnow::test {
+namespace {
+
+// Says whether a type's codes name points of a grid. ggml takes seconds to quantise to these, since it first looks up
+// the neighbours of every point.
+bool has_grid(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_IQ1_S:
+    case GGML_TYPE_IQ1_M:
+    case GGML_TYPE_IQ2_XXS:
+    case GGML_TYPE_IQ2_XS:
+    case GGML_TYPE_IQ2_S:
+    case GGML_TYPE_IQ3_XXS:
+    case GGML_TYPE_IQ3_S:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Writes the scale of a block of such a type: its first two bytes, or the high bits of IQ1_M's four last words.
+void set_scale(ggml_type type, std::byte* block, float scale) {
+  const ggml_fp16_t half = ggml_fp32_to_fp16(scale);
+  if (type != GGML_TYPE_IQ1_M) {
+    std::memcpy(block, &half, sizeof half);
+    return;
+  }
+  std::byte* at = block + ggml_type_size(type) - 4 * sizeof half;
+  for (unsigned i = 0; i < 4; ++i, at += sizeof half) {
+    std::uint16_t word;
+    std::memcpy(&word, at, sizeof word);
+    word = static_cast<std::uint16_t>((word & 0x0FFFU) | (half >> (4 * i) & 0xFU) << 12U);
+    std::memcpy(at, &word, sizeof word);
+  }
+}
+
+// Fills n numbers of such a type with random codes, and scales them to the deviation.
+void draw_codes(ggml_type type, std::mt19937& random, std::int64_t n, float deviation, std::byte* out) {
+  const std::size_t n_bytes = ggml_row_size(type, n);
+  const auto set_scales = [&](float scale) {
+    for (std::size_t at = 0; at < n_bytes; at += ggml_type_size(type)) set_scale(type, out + at, scale);
+  };
+  for (std::size_t i = 0; i < n_bytes; ++i) out[i] = static_cast<std::byte>(random());
+  set_scales(1);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  ggml_get_type_traits(type)->to_float(out, values.data(), n);
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  set_scales(deviation / static_cast<float>(std::sqrt(sum / static_cast<double>(n))));
+}
+
+}  // namespace
 
 void TensorWriter::matrix(const std::string& name, int n_in, int n_out, float gain) {
   const int type = options_.type_of ? options_.type_of(name) : options_.weight_type;
@@ -53,16 +105,15 @@ ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n
   ggml_tensor* tensor = make(type, n_in, n_out, n_matrices);
   for (int i = 0; i < n_matrices; ++i) {
     const int n_drawn = options_.n_drawn_rows > 0 ? std::min(n_out, options_.n_drawn_rows) : n_out;
-    const std::vector<float> values =
-        normal(std::int64_t{n_in} * n_drawn, 0, gain / std::sqrt(static_cast<float>(n_in)));
+    const std::int64_t n = std::int64_t{n_in} * n_drawn;
+    const float deviation = gain / std::sqrt(static_cast<float>(n_in));
     std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
-    if (type == GGML_TYPE_F32) {
+    if (has_grid(type)) {
+      draw_codes(type, random_, n, deviation, out);
+    } else if (const std::vector<float> values = normal(n, 0, deviation); type == GGML_TYPE_F32) {
       std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
     } else {
-      // Some types can only be made with the importance of each input.
-      const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
-      ggml_quantize_chunk(type, values.data(), out, 0, n_drawn, n_in,
-                          ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
+      ggml_quantize_chunk(type, values.data(), out, 0, n_drawn, n_in, nullptr);
     }
     for (int row = n_drawn; row < n_out; ++row) {
       std::copy_n(out + static_cast<std::size_t>(row - n_drawn) * tensor->nb[1], tensor->nb[1],

@@ -63,19 +63,23 @@ std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(n));
   std::vector<float> scales(static_cast<std::size_t>(n / block));
   unpack_codes(type, src, n, codes, scales);
-  const auto level = [&](int i) {
+  std::vector<double> levels(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) {
     const int code = codes[static_cast<std::size_t>(i)];
     const auto at = static_cast<std::size_t>(code < half ? half - 1 - code : code - half);
     const double magnitude = static_cast<double>(code_magnitudes(code_bits(type))[at]);
-    return static_cast<double>(scales[static_cast<std::size_t>(i / block)]) * (code < half ? -magnitude : magnitude);
-  };
+    levels[static_cast<std::size_t>(i)] =
+        static_cast<double>(scales[static_cast<std::size_t>(i / block)]) * (code < half ? -magnitude : magnitude);
+  }
   std::vector<double> numbers(static_cast<std::size_t>(n));
   for (int i = 0; i < n; ++i) {
     const int first = i / block * block;
+    double sum = 0;
     for (int j = 0; j < block; ++j) {
       const bool negative = std::popcount(static_cast<unsigned>((i - first) & j)) % 2 == 1;
-      numbers[static_cast<std::size_t>(i)] += (negative ? -1 : 1) * level(first + j) / std::sqrt(block);
+      sum += (negative ? -1 : 1) * levels[static_cast<std::size_t>(first + j)];
     }
+    numbers[static_cast<std::size_t>(i)] = sum / std::sqrt(block);
   }
   return numbers;
 }
