@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "engine/architecture_run.h"
 #include "engine/engine_test_support.h"
@@ -18,8 +19,12 @@ namespace {
 
 class ArchitectureTest : public testing::TestWithParam<ArchitectureVariant> {
  protected:
+  // Makes each variant's model once for all tests.
   std::shared_ptr<Engine> engine() const {
-    return Engine::create(tiny_model(GetParam().options), {.n_threads = 2, .n_batch = 48});
+    static std::map<std::string, std::shared_ptr<const Model>> models;
+    std::shared_ptr<const Model>& model = models[GetParam().name];
+    if (model == nullptr) model = tiny_model(GetParam().options);
+    return Engine::create(model, {.n_threads = 2, .n_batch = 48});
   }
   std::vector<Token> tokens(int n, std::uint32_t seed) const {
     return random_tokens(n, GetParam().options.n_vocab, seed);
@@ -135,6 +140,7 @@ TinyModelOptions smallest(TinyModelOptions o) {
   if (o.expert_n_ff > 0) o.expert_n_ff = 6;
   o.per_layer_embedding_dim = std::min(o.per_layer_embedding_dim, 6);
   o.n_ff = 20, o.shared_n_ff = std::min(o.shared_n_ff, 12), o.n_vocab = 40, o.has_tokenizer = false;
+  o.n_drawn_rows = 1;
   return o;
 }
 
