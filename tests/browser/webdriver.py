@@ -49,9 +49,7 @@ class Browser:
                                                   f"--window-size={width},{height}"]},
                   "timeouts": {"pageLoad": 60000, "script": 60000}}
         self.session = "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
-        # Windows have a minimum width; the emulated screen has none.
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.show(width, height, scheme)
 
     def __enter__(self):
         return self
@@ -79,8 +77,21 @@ class Browser:
     def cdp(self, command, **parameters):
         return self._call("POST", self.session + "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
+    def show(self, width, height, scheme="light"):
+        """Sets the size of the screen, in pixels, and the preferred colours."""
+        # Windows have a minimum width; the emulated screen has none.
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
     def open(self, url):
         self._call("POST", self.session + "/url", {"url": url})
+
+    def forget(self, origin):
+        """Leaves the page, and forgets what it stored and logged: the next is opened as in a new browser, which takes
+        seconds to start."""
+        self.open("about:blank")
+        self.cdp("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        self.log()
 
     def script(self, text, *arguments):
         """Runs the script and returns the value of its `return`; arguments are arguments[0], ..."""

@@ -52,11 +52,19 @@ return [...table.tBodies[0].rows].map((row) => row.cells[arguments[1]].textConte
 
 
 class ReportPage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = webdriver.Browser(1280, 900)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+
     def open(self, width, scheme="light"):
-        browser = webdriver.Browser(width, 900, scheme)
-        self.addCleanup(browser.__exit__)
-        browser.open(PAGE.as_uri())
-        return browser
+        self.browser.log()  # what earlier tests left
+        self.browser.show(width, 900, scheme)
+        self.browser.open(PAGE.as_uri())
+        return self.browser
 
     def assert_clean(self, browser):
         self.assertEqual([line for line in browser.log() if line["level"] in ("SEVERE", "WARNING")], [])

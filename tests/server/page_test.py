@@ -49,16 +49,20 @@ class PageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = start_server()
+        cls.browser = webdriver.Browser(1280, 900)
 
     @classmethod
     def tearDownClass(cls):
+        cls.browser.__exit__()
         assert cls.server.stop() == 0, cls.server.events
 
     def open(self, width=1280, height=900, scheme="light", server=None):
-        browser = webdriver.Browser(width, height, scheme)
-        self.addCleanup(browser.__exit__)
-        browser.open(f"http://localhost:{(server or self.server).port}/")
-        return browser
+        """Opens the page as for the first time."""
+        origin = f"http://localhost:{(server or self.server).port}"
+        self.browser.forget(origin)
+        self.browser.show(width, height, scheme)
+        self.browser.open(origin + "/")
+        return self.browser
 
     def ready(self, browser):
         browser.wait("document.getElementById('method').options.length > 3")
@@ -295,9 +299,8 @@ class PageTest(unittest.TestCase):
 
     def test_the_chat_fills_the_window(self):
         for width, height in ((1200, 800), (1000, 600), (360, 640)):
-            with self.subTest(width=width), webdriver.Browser(width, height, "light") as browser:
-                browser.open(f"http://localhost:{self.server.port}/")
-                self.ready(browser)
+            with self.subTest(width=width):
+                browser = self.ready(self.open(width, height))
                 inner = browser.script("return [innerWidth, innerHeight]")
                 is_phone = width == 360
 
@@ -344,9 +347,8 @@ class PageTest(unittest.TestCase):
     def test_phone_and_dark(self):
         for name, width, scheme in (("phone", 360, "light"), ("phone-dark", 360, "dark"), ("dark", 1280, "dark"),
                                     ("light", 1280, "light")):
-            with self.subTest(name), webdriver.Browser(width, 800, scheme) as browser:
-                browser.open(f"http://localhost:{self.server.port}/")
-                self.ready(browser)
+            with self.subTest(name):
+                browser = self.ready(self.open(width, 800, scheme))
                 self.converse(browser)
                 self.shoot(browser, name)
                 for panel in (None, "#list", "#drawer"):

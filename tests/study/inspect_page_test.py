@@ -86,8 +86,8 @@ def main():
             times = [load(browser, page) for _ in range(3)]
             check(min(times) < MAX_OPEN_MS, f"the page took {min(times)} ms to open")
             check(browser.log() == [], f"the page's script complains: {browser.log()}")
-        for scheme in ("light", "dark"):
-            with webdriver.Browser(420, 800, scheme) as browser:
+            for scheme in ("light", "dark"):
+                browser.show(420, 800, scheme)
                 load(browser, page)
                 width = browser.script("return document.documentElement.scrollWidth")
                 check(width <= 420, f"the page is {width} pixels wide on a screen of 420, {scheme}")
