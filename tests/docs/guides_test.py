@@ -36,8 +36,10 @@ def small(words):
     """Returns the arguments of winnow with small numbers."""
     less = SMALL_OF.get(words[0], SMALL)
     out = [less.get(flag) or word for flag, word in zip(["", *words], words)]
-    if words[0] == "eval":  # one budget
+    if words[0] == "eval":  # one budget, one task
         out = [word.split(",")[0] if flag == "--budgets" else word for flag, word in zip(["", *out], out)]
+        if words[1:2] == ["ruler"] and "--tasks" not in out:
+            out += ["--tasks", "niah_single_1"]
     more = FEWER.get(words[0], [])
     return out + ([] if "--help" in out or more[:1] and more[0] in out else more)
 
