@@ -29,7 +29,7 @@ setup:  ## install Debian packages, and build ggml and libllama
 python-packages: setup  ## install the packages to build and test the Python package, in .venv
 	@scripts/setup.sh python
 
-model:  ## fetch the default model, or MODEL=SmolLM2-135M, Qwen2.5-Coder-1.5B-Instruct or Gemma-3-270M, to models/
+model:  ## fetch the default model, or MODEL=NAME of scripts/models.txt, to models/
 	@scripts/setup.sh model "$$MODEL"
 
 model-name:

@@ -52,8 +52,8 @@ class LayerEvidence {
   std::int32_t n_candidates(int head) const { return n_prefix(head) - n_sinks(head); }
   std::vector<std::int32_t> positions(int head) const;  // [n_entries] original positions
 
-  // Dequantise stored rows [first, last) of a head to float32: keys [last - first][key_dim], values
-  // [last - first][value_dim].
+  // Dequantise stored rows [first, last) of a head to float32: keys [last - first][key_dim], with LayerView::key_scales
+  // as the queries are, and values [last - first][value_dim].
   void read_keys(int head, std::int32_t first, std::int32_t last, float* out) const;
   void read_values(int head, std::int32_t first, std::int32_t last, float* out) const;
 
@@ -67,8 +67,8 @@ class LayerEvidence {
   // group: [n_kv_head][n_group * n_prefix]. It is computed anew in every call.
   std::vector<std::vector<float>> last_rows_rms(int n_rows);
 
-  // Each of these returns a number for every stored entry: [n_kv_head][n_entries]. Keys are rotated, as they are
-  // stored.
+  // Each of these returns a number for every stored entry: [n_kv_head][n_entries]. Keys are rotated, and as the model
+  // makes them, without LayerView::key_scales.
   const std::vector<std::vector<float>>& key_l2_norms();
   const std::vector<std::vector<float>>& value_l1_norms();
   const std::vector<std::vector<float>>& value_l2_norms();
@@ -99,6 +99,9 @@ class LayerEvidence {
   void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
 
  private:
+  // Returns the norms of the keys as they are stored.
+  const std::vector<std::vector<float>>& stored_key_norms();
+
   struct State;
   const LayerView& copied_view() const;
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }

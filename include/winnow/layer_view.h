@@ -80,6 +80,10 @@ struct LayerView {
   kernels::AttentionShape shape;                // of the layer; of_head() gives a head's
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
+  // [n_kv_head][key_dim], or null: factors on the keys that the model makes, powers of two with whose inverses its
+  // queries are multiplied, so that codes keep more of them (models with biases on their keys). All keys and queries
+  // here have them.
+  const float* key_scales = nullptr;
   // Null: the entries' rows can be read. Else they lie on a device, maybe with the rows of all_q and passes, and only
   // this measures and copies them, and makes what w_o points to; LayerEvidence::view() shows all that.
   EntryStatistics* statistics = nullptr;

@@ -95,6 +95,14 @@ SessionOptions session_options(const std::optional<std::string>& evict, const st
   return options;
 }
 
+// Turns a head's stored keys, [entries][key_dim], into those that the model makes.
+void remove_scales(const LayerView& view, int head, std::vector<float>& keys) {
+  if (view.key_scales == nullptr) return;
+  const auto key_dim = static_cast<std::size_t>(view.shape.key_dim);
+  const float* scales = view.key_scales + static_cast<std::size_t>(head) * key_dim;
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] /= scales[i % key_dim];
+}
+
 // Returns the rows that a head stores, as float32: [entries][key_dim or value_dim].
 Array<float> rows(Session& session, int layer, int head, kernels::RowKind kind) {
   const auto n_entries = static_cast<std::int32_t>(session.positions(layer, head).size());
@@ -108,6 +116,7 @@ Array<float> rows(Session& session, int layer, int head, kernels::RowKind kind) 
                                  const LayerEvidence evidence(view, session.options().eviction, 0, parallel_for);
                                  if (kind == kernels::RowKind::kKey) {
                                    evidence.read_keys(head, 0, n_entries, data.data());
+                                   remove_scales(view, head, data);
                                  } else {
                                    evidence.read_values(head, 0, n_entries, data.data());
                                  }

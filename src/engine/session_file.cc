@@ -1,5 +1,6 @@
 #include "engine/session_file.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <limits>
@@ -26,6 +27,15 @@ constexpr std::size_t kMostCommonBytes = std::size_t{1} << 30;
 
 std::string damaged(const std::string& path) {
   return "the session file '" + path + "' is damaged: prefill the prompt again";
+}
+
+// Returns what names the model in a file. Where keys and queries have factors (model/balanced_pairs.h), it is not the
+// model's fingerprint alone: files of earlier builds have the keys without them.
+std::uint64_t name_in_file(const Model::Impl& model) {
+  constexpr std::uint64_t kBalanced = 0x6465636E616C6162;
+  const bool is_balanced = std::any_of(model.weights.layers.begin(), model.weights.layers.end(),
+                                       [](const LayerWeights& layer) { return layer.k_scales != nullptr; });
+  return model.info.fingerprint ^ (is_balanced ? kBalanced : 0);
 }
 
 void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
@@ -176,7 +186,13 @@ class FirstError {
 struct OpenedFile {
   OpenedFile(const Model::Impl& model, const std::string& path)
       : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
-    if (reader.get<std::uint64_t>() != model.info.fingerprint) {
+    const auto name = reader.get<std::uint64_t>();
+    if (name == model.info.fingerprint && name != name_in_file(model)) {
+      throw Error(ErrorCode::kBadFile, "the session file '" + path +
+                                           "' was saved by an earlier version of winnow, which "
+                                           "stored the keys of this model at another scale: prefill the prompt again");
+    }
+    if (name != name_in_file(model)) {
       throw Error(ErrorCode::kBadFile, "the session file '" + path + "' was saved with a different model from '" +
                                            model.file.path() + "': load it with its own model");
     }
@@ -202,7 +218,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   pipeline.all_or_none([&] {
     if (!pipeline.is_first()) return;
     file.emplace(path);
-    put(file->body(), session.model().info.fingerprint);
+    put(file->body(), name_in_file(session.model()));
     put_text(file->body(), common_bytes(session));
   });
   FirstError error;

@@ -54,6 +54,19 @@ ggml_tensor* Views::rows(ggml_tensor* whole) {
   return all;
 }
 
+ggml_tensor* Copies::constants(std::span<const float> numbers, const ggml_tensor* beside) {
+  const std::shared_ptr<ggml_context> context(
+      ggml_init(
+          {.mem_size = numbers.size_bytes() + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}),
+      ggml_free);
+  if (!context) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the scales of queries and keys");
+  ggml_tensor* out = ggml_new_tensor_1d(context.get(), GGML_TYPE_F32, static_cast<std::int64_t>(numbers.size()));
+  out->buffer = beside->buffer;
+  std::memcpy(out->data, numbers.data(), numbers.size_bytes());
+  all_.push_back(context);
+  return out;
+}
+
 ggml_tensor* Copies::transposed(const ggml_tensor* heads) {
   const std::int64_t n = heads->ne[0], n_in = heads->ne[1], n_head = heads->ne[2];
   const bool is_kept = heads->type == GGML_TYPE_F32 || heads->type == GGML_TYPE_BF16;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,8 @@ class Copies {
   // Returns heads' matrices [n, n_in, n_head] as [n_in, n * n_head], so that a row makes an output. Quantised numbers
   // become f16.
   ggml_tensor* transposed(const ggml_tensor* heads);
+  // Returns a vector of these numbers, in the same kind of memory as another tensor.
+  ggml_tensor* constants(std::span<const float> numbers, const ggml_tensor* beside);
 
   std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }
 

@@ -116,6 +116,10 @@ GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, con
   const Linears projected = linears({weights.wq, weights.bq}, owns_entries ? Matrix{weights.wk, weights.bk} : Matrix{},
                                     has_values ? Matrix{weights.wv, weights.bv} : Matrix{}, x);
   ggml_tensor *q = projected.first, *k = projected.second, *v = spec.is_key_value ? k : projected.third;
+  if (weights.k_scales != nullptr) {
+    q = ggml_mul(context_, q, weights.q_scales);
+    k = ggml_mul(context_, k, weights.k_scales);
+  }
   ggml_tensor* gate = nullptr;
   if (spec.has_output_gate) {  // a head's query, then its gate
     const std::size_t head = static_cast<std::size_t>(spec.key_dim) * sizeof(float);

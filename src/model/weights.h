@@ -33,6 +33,8 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
+  ggml_tensor* q_scales = nullptr;     // [n_head * key_dim] powers of two (balanced_pairs.h); null: all are 1
+  ggml_tensor* k_scales = nullptr;     // [n_kv_head * key_dim] likewise
   ggml_tensor* q_norm = nullptr;       // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
   ggml_tensor* k_norm = nullptr;       // likewise of the KV heads
   ggml_tensor* sink_logits = nullptr;  // [n_head]

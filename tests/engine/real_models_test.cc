@@ -33,6 +33,11 @@ struct Bounds {
 };
 constexpr Bounds kBounds[] = {
     {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.01, .auto_5_percent = 0.02, .exact_context = 896},
+    {.model = "Qwen2.5-Coder-0.5B-Instruct",
+     .is_default = false,
+     .r4_keys = 0.01,
+     .auto_5_percent = 0.2,
+     .exact_context = 128},
     {.model = "Qwen2.5-Coder-1.5B-Instruct",
      .is_default = false,
      .r4_keys = 0.01,
@@ -143,7 +148,7 @@ TEST_P(RealModelTest, LogitsAreThoseOfLibllama) {
   if (std::getenv("WINNOW_REQUIRE_MODELS") == nullptr) {
     GTEST_SKIP() << "WINNOW_REQUIRE_MODELS is not set: DefaultModelTest compares the default model's first tokens";
   }
-  constexpr std::uintmax_t kLargeFile = std::uintmax_t{500} << 20;
+  constexpr std::uintmax_t kLargeFile = std::uintmax_t{400} << 20;
   if (std::filesystem::file_size(path_) > kLargeFile && std::getenv("WINNOW_TEST_LARGE_COPIES") == nullptr) {
     GTEST_SKIP() << "its copy in f32 takes gigabytes of the temporary folder: set WINNOW_TEST_LARGE_COPIES for it";
   }

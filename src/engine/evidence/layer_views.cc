@@ -1,11 +1,20 @@
 #include "engine/evidence/layer_views.h"
 
+#include <ggml.h>
+
 #include <chrono>
 #include <utility>
 
 #include "engine/attention_shape.h"
 
 namespace winnow {
+namespace {
+
+const float* key_scales_of(const LayerWeights& weights) {
+  return weights.k_scales != nullptr ? static_cast<const float*>(weights.k_scales->data) : nullptr;
+}
+
+}  // namespace
 
 LayerViews::LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
                        Reconstructions reconstructions, const PassRows* rows)
@@ -47,6 +56,7 @@ LayerView LayerViews::entries() const {
       .shape = attention_shape(model, layer_, shape_.key_type, shape_.value_type),
       .n_tokens = n_tokens_,
       .heads = heads_,
+      .key_scales = key_scales_of(model.weights.layers[static_cast<std::size_t>(layer_)]),
       .statistics = statistics_.get(),
       .rotation = {.interleaved = rotation.interleaved,
                    .n_dims = rotation.n_dims,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -146,18 +147,39 @@ double length(const float* x, int n) {
   return std::isnan(sum) ? sum : std::max(std::sqrt(sum), kTinyLength);
 }
 
-void cosines_to_mean_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
+// Calls f(i, key) for each of a head's keys, as the model makes them: less LayerView::key_scales, [key_dim] or null.
+template <class Function>
+void for_each_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, const float* scales,
+                  const Function& f) {
+  std::vector<float> own(static_cast<std::size_t>(scales != nullptr ? shape.key_dim : 0));
+  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t i, const float* key) {
+    if (scales == nullptr) return f(i, key);
+    std::transform(key, key + shape.key_dim, scales, own.begin(), std::divides<>());
+    f(i, static_cast<const float*>(own.data()));
+  });
+}
+
+void own_key_norms(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, const float* scales,
+                   std::span<float> out) {
+  for_each_key(shape, entries, scales, [&](std::int32_t i, const float* key) {
+    double sum = 0;
+    for (int c = 0; c < shape.key_dim; ++c) sum += static_cast<double>(key[c]) * static_cast<double>(key[c]);
+    out[static_cast<std::size_t>(i)] = static_cast<float>(std::sqrt(sum));
+  });
+}
+
+void cosines_to_mean_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, const float* scales,
                          std::span<float> out) {
   const int d = shape.key_dim;
   std::vector<double> mean(static_cast<std::size_t>(d), 0.0);  // up to a factor
-  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t, const float* key) {
+  for_each_key(shape, entries, scales, [&](std::int32_t, const float* key) {
     const double norm = length(key, d);
     for (int c = 0; c < d; ++c) mean[static_cast<std::size_t>(c)] += static_cast<double>(key[c]) / norm;
   });
   double mean_norm = 0;
   for (const double m : mean) mean_norm += m * m;
   mean_norm = std::max(std::sqrt(mean_norm), kTinyLength);
-  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t i, const float* key) {
+  for_each_key(shape, entries, scales, [&](std::int32_t i, const float* key) {
     double dot = 0;
     for (int c = 0; c < d; ++c) dot += static_cast<double>(key[c]) * mean[static_cast<std::size_t>(c)];
     out[static_cast<std::size_t>(i)] = static_cast<float>(dot / (length(key, d) * mean_norm));
@@ -327,12 +349,27 @@ struct LayerEvidence::State {
     });
   }
 
+  // Returns a number for each of the heads' keys as the model makes them, which `measure` computes of its rows.
+  const Columns& of_own_keys(const LayerEvidence& evidence, Shared<Columns>& shared,
+                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
+                                             const float* scales, std::span<float>)) {
+    return once<Columns>(shared, [&] {
+      const LayerView& view = evidence.view();
+      Columns columns_of = entry_columns(evidence);
+      evidence.for_each_head([&](int h) {
+        measure(view.shape, view.heads[at(h)], view.key_scales + h * view.shape.key_dim, columns_of[at(h)]);
+      });
+      return columns_of;
+    });
+  }
+
   unsigned columns;
   SharedCosts* costs;
   std::once_flag copies = {};
   std::optional<LayerView> copied = {};
   std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
-  Shared<Columns> reference_rms = {}, key_l2 = {}, key_cosines = {}, value_l1 = {}, value_l2 = {}, projected_norms = {};
+  Shared<Columns> reference_rms = {}, stored_key_l2 = {}, key_l2 = {}, key_cosines = {}, value_l1 = {}, value_l2 = {},
+                  projected_norms = {};
 };
 
 LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
@@ -422,7 +459,7 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
       if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
     }
   }
-  const Columns& norms = key_l2_norms();
+  const Columns& norms = stored_key_norms();
   for (int h = 0; h < n_kv_head(); ++h) {
     if (!std::all_of(norms[at(h)].begin(), norms[at(h)].end(), [](float x) { return std::isfinite(x); })) {
       refuse("keys", h);
@@ -431,8 +468,14 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
+  if (view_.key_scales == nullptr) return stored_key_norms();
+  return state_->of_own_keys(*this, state_->key_l2, own_key_norms);
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::stored_key_norms() {
   return state_->of_entries(
-      *this, state_->key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kKeyL2); }, kernels::key_l2_norms);
+      *this, state_->stored_key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kKeyL2); },
+      kernels::key_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
@@ -448,8 +491,12 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
+  if (view_.key_scales != nullptr) return state_->of_own_keys(*this, state_->key_cosines, cosines_to_mean_key);
   return state_->of_entries(
-      *this, state_->key_cosines, [](EntryStatistics& s) { return s.mean_key_cosines(); }, cosines_to_mean_key);
+      *this, state_->key_cosines, [](EntryStatistics& s) { return s.mean_key_cosines(); },
+      [](const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, std::span<float> out) {
+        cosines_to_mean_key(shape, entries, nullptr, out);
+      });
 }
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
