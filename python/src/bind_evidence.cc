@@ -199,9 +199,9 @@ void bind_evidence(nb::module_& module) {
           "head"_a, "Of a head's entries, ascending: int32 [n_entries].")
       .def(
           "keys", [](const Evidence& e, int head) { return rows(e, head, true); }, "head"_a,
-          "Rotated by their positions: float32 [n_entries][key_dim]. Where a model's keys have biases, keys and "
-          "queries "
-          "are balanced: a pair of dimensions is multiplied by a power of two, and the queries' by its inverse.")
+          "Rotated by their positions: float32 [n_entries][key_dim]. If a model's keys have biases, keys and queries "
+          "are "
+          "balanced: a pair of dimensions is multiplied by a power of two, and the queries' by its inverse.")
       .def(
           "values", [](const Evidence& e, int head) { return rows(e, head, false); }, "head"_a,
           "float32 [n_entries][value_dim].")

@@ -102,6 +102,7 @@ std::shared_ptr<PagePool> make_pool(std::size_t limit, const std::shared_ptr<dev
 
 std::unique_ptr<Executor> make_executor(const Model::Impl& model, const EngineOptions& options,
                                         std::shared_ptr<device::Device> device, const Pipeline& pipeline) {
+  model.balance(pipeline.layers().first, pipeline.layers().last);
   if (device != nullptr) return std::make_unique<DeviceExecutor>(model, std::move(device), options);
   auto own = std::make_unique<CpuExecutor>(model, pipeline.layers(), options, pipeline.n_ranks());
   if (pipeline.n_ranks() == 1) return own;

@@ -1,6 +1,5 @@
 #include "engine/session_file.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "engine/session_options.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"
+#include "model/balanced_pairs.h"
 #include "winnow/error.h"
 
 // A session file holds the model's fingerprint, the data that all ranks have alike, and a part (engine/ranks/pieces.h)
@@ -33,9 +33,10 @@ std::string damaged(const std::string& path) {
 // model's fingerprint alone: files of earlier builds have the keys without them.
 std::uint64_t name_in_file(const Model::Impl& model) {
   constexpr std::uint64_t kBalanced = 0x6465636E616C6162;
-  const bool is_balanced = std::any_of(model.weights.layers.begin(), model.weights.layers.end(),
-                                       [](const LayerWeights& layer) { return layer.k_scales != nullptr; });
-  return model.info.fingerprint ^ (is_balanced ? kBalanced : 0);
+  for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
+    if (has_balanced_pairs(model.spec.layers[l], model.weights.layers[l])) return model.info.fingerprint ^ kBalanced;
+  }
+  return model.info.fingerprint;
 }
 
 void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
@@ -186,13 +187,12 @@ class FirstError {
 struct OpenedFile {
   OpenedFile(const Model::Impl& model, const std::string& path)
       : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
-    const auto name = reader.get<std::uint64_t>();
-    if (name == model.info.fingerprint && name != name_in_file(model)) {
-      throw Error(ErrorCode::kBadFile, "the session file '" + path +
-                                           "' was saved by an earlier version of winnow, which "
-                                           "stored the keys of this model at another scale: prefill the prompt again");
-    }
-    if (name != name_in_file(model)) {
+    if (const auto name = reader.get<std::uint64_t>(); name != name_in_file(model)) {
+      if (name == model.info.fingerprint) {
+        throw Error(ErrorCode::kBadFile, "the session file '" + path +
+                                             "' was saved by an earlier version of winnow, which stored the keys of "
+                                             "this model at another scale: prefill the prompt again");
+      }
       throw Error(ErrorCode::kBadFile, "the session file '" + path + "' was saved with a different model from '" +
                                            model.file.path() + "': load it with its own model");
     }

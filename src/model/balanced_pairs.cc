@@ -41,30 +41,23 @@ std::vector<double> mean_squares(const LayerWeights& weights, const ggml_tensor*
   return squares;
 }
 
-// Returns for each dimension of a head the other one of its pair, or itself if it is not rotated.
-std::vector<int> partners(const Rotation& rotation, int key_dim) {
-  std::vector<int> other(at(key_dim));
+// Returns the number of each dimension's pair, by dimension of a head; those that are not rotated have one each.
+std::vector<int> pairs_of(const Rotation& rotation, int key_dim) {
+  std::vector<int> pairs(at(key_dim));
   const int half = rotation.n_dims / 2;
   for (int i = 0; i < key_dim; ++i) {
-    if (i >= rotation.n_dims) {
-      other[at(i)] = i;
-    } else if (rotation.interleaved) {
-      other[at(i)] = i ^ 1;
-    } else {
-      other[at(i)] = i < half ? i + half : i - half;
-    }
+    const bool is_rotated = i < rotation.n_dims;
+    pairs[at(i)] = !is_rotated ? i - half : rotation.interleaved ? i / 2 : i % half;
   }
-  return other;
+  return pairs;
 }
 
 // Returns the part of a bias's square that does not lie in the mean over the context, by dimension of a head:
 // [key_dim].
-std::vector<double> turning_parts(const Rotation& rotation, int key_dim) {
-  std::vector<double> parts(at(key_dim), 0.0);
-  const int half = rotation.n_dims / 2;
+std::vector<double> turning_parts(const Rotation& rotation, const std::vector<int>& pairs) {
+  std::vector<double> parts(pairs.size(), 0.0);
   for (int i = 0; i < rotation.n_dims; ++i) {
-    const int pair = rotation.interleaved ? i / 2 : i % half;
-    const double turn = kContext * static_cast<double>(rotation.frequency[at(pair)]) / 2;
+    const double turn = kContext * static_cast<double>(rotation.frequency[at(pairs[at(i)])]) / 2;
     const double mean = turn > 0 ? std::sin(turn) / turn : 1;  // of a circle's arc, as a part of the radius
     parts[at(i)] = 1 - mean * mean;
   }
@@ -73,26 +66,31 @@ std::vector<double> turning_parts(const Rotation& rotation, int key_dim) {
 
 }  // namespace
 
-BalancedPairs balanced_pairs(const LayerSpec& spec, const LayerWeights& weights) {
+bool has_balanced_pairs(const LayerSpec& spec, const LayerWeights& weights) {
   const bool has_own = spec.owns_entries() && !spec.is_key_value && !spec.has_output_gate && spec.latent_rank == 0;
-  if (!has_own || spec.qk_norm != QkNorm::kNone || weights.bk == nullptr || weights.bq == nullptr) return {};
+  return has_own && spec.qk_norm == QkNorm::kNone && weights.bk != nullptr && weights.bq != nullptr;
+}
+
+BalancedPairs balanced_pairs(const LayerSpec& spec, const LayerWeights& weights) {
+  if (!has_balanced_pairs(spec, weights)) return {};
   const int key_dim = spec.key_dim, n_group = spec.n_head / spec.n_kv_head;
   const Rotation rotation = rotation_of(spec.rope, weights);
-  const std::vector<int> other = partners(rotation, key_dim);
-  const std::vector<double> keys = mean_squares(weights, weights.wk, weights.bk, turning_parts(rotation, key_dim));
+  const std::vector<int> pair = pairs_of(rotation, key_dim);
+  const std::vector<double> keys = mean_squares(weights, weights.wk, weights.bk, turning_parts(rotation, pair));
   const std::vector<double> queries = mean_squares(weights, weights.wq, weights.bq, {1.0});
   BalancedPairs pairs{.query = std::vector<float>(queries.size()), .key = std::vector<float>(keys.size())};
   for (int h = 0; h < spec.n_kv_head; ++h) {
+    std::vector<double> of_keys(at(key_dim)), of_queries(at(key_dim));  // by pair
+    for (int i = 0; i < key_dim; ++i) {
+      of_keys[at(pair[at(i)])] += keys[at(h * key_dim + i)];
+      for (int g = 0; g < n_group; ++g) {
+        of_queries[at(pair[at(i)])] += queries[at((h * n_group + g) * key_dim + i)] / n_group;
+      }
+    }
     std::vector<double> bits(at(key_dim));  // log2 of d
     for (int i = 0; i < key_dim; ++i) {
-      double q = 0;
-      for (int g = 0; g < n_group; ++g) {
-        const std::size_t head = at((h * n_group + g) * key_dim);
-        q += queries[head + at(i)] + queries[head + at(other[at(i)])];
-      }
-      const std::size_t head = at(h * key_dim);
-      const double k = keys[head + at(i)] + keys[head + at(other[at(i)])];
-      bits[at(i)] = q > 0 && k > 0 ? 0.25 * std::log2(q / n_group / k) : 0;
+      const double q = of_queries[at(pair[at(i)])], k = of_keys[at(pair[at(i)])];
+      bits[at(i)] = q > 0 && k > 0 ? 0.25 * std::log2(q / k) : 0;
     }
     // A factor on all of a head's keys changes nothing: most pairs have none.
     std::vector<double> sorted = bits;

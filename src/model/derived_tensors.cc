@@ -54,16 +54,19 @@ ggml_tensor* Views::rows(ggml_tensor* whole) {
   return all;
 }
 
-ggml_tensor* Copies::constants(std::span<const float> numbers, const ggml_tensor* beside) {
-  const std::shared_ptr<ggml_context> context(
-      ggml_init(
-          {.mem_size = numbers.size_bytes() + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}),
-      ggml_free);
-  if (!context) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the scales of queries and keys");
-  ggml_tensor* out = ggml_new_tensor_1d(context.get(), GGML_TYPE_F32, static_cast<std::int64_t>(numbers.size()));
+ggml_tensor* Copies::make(ggml_type type, std::int64_t n_in, std::int64_t n_out, const ggml_tensor* beside) {
+  const std::size_t bytes = ggml_row_size(type, n_in) * static_cast<std::size_t>(n_out);
+  all_.emplace_back(
+      ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}), ggml_free);
+  if (!all_.back()) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the weights of attention");
+  ggml_tensor* out = ggml_new_tensor_2d(all_.back().get(), type, n_in, n_out);
   out->buffer = beside->buffer;
+  return out;
+}
+
+ggml_tensor* Copies::constants(std::span<const float> numbers, const ggml_tensor* beside) {
+  ggml_tensor* out = make(GGML_TYPE_F32, static_cast<std::int64_t>(numbers.size()), 1, beside);
   std::memcpy(out->data, numbers.data(), numbers.size_bytes());
-  all_.push_back(context);
   return out;
 }
 
@@ -71,12 +74,7 @@ ggml_tensor* Copies::transposed(const ggml_tensor* heads) {
   const std::int64_t n = heads->ne[0], n_in = heads->ne[1], n_head = heads->ne[2];
   const bool is_kept = heads->type == GGML_TYPE_F32 || heads->type == GGML_TYPE_BF16;
   const ggml_type type = is_kept ? heads->type : GGML_TYPE_F16;
-  const std::size_t bytes = ggml_row_size(type, n_in) * static_cast<std::size_t>(n * n_head);
-  const std::shared_ptr<ggml_context> context(
-      ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}), ggml_free);
-  if (!context) throw Error(ErrorCode::kOutOfMemory, "not enough memory for the weights of latent attention");
-  ggml_tensor* out = ggml_new_tensor_2d(context.get(), type, n_in, n * n_head);
-  out->buffer = heads->buffer;
+  ggml_tensor* out = make(type, n_in, n * n_head, heads);
   std::vector<float> of_head(static_cast<std::size_t>(n * n_in)), row(static_cast<std::size_t>(n_in));
   for (std::int64_t h = 0; h < n_head; ++h) {
     for (std::int64_t i = 0; i < n_in; ++i) dequantize_row(heads, h * n_in + i, of_head.data() + i * n);
@@ -92,7 +90,6 @@ ggml_tensor* Copies::transposed(const ggml_tensor* heads) {
       }
     }
   }
-  all_.push_back(context);
   return out;
 }
 

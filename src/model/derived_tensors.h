@@ -44,6 +44,9 @@ class Copies {
   std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }
 
  private:
+  // Adds a tensor [n_in, n_out] in the same kind of memory as another.
+  ggml_tensor* make(ggml_type type, std::int64_t n_in, std::int64_t n_out, const ggml_tensor* beside);
+
   std::vector<std::shared_ptr<ggml_context>> all_;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "base/process_memory.h"
+#include "model/balanced_pairs.h"
+#include "model/derived_tensors.h"
 #include "model/model_impl.h"
 #include "winnow/chat.h"
 #include "winnow/error.h"
@@ -80,6 +82,7 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
       info(describe(file, architecture, spec)),
       chat_template(tokenizer.model(), options.chat_template),
       interleaves_(options.use_mmap && options.repack),
+      is_balanced_(static_cast<std::size_t>(spec.n_layer())),
       is_seen_(static_cast<std::size_t>(spec.n_layer()) + 1) {
   if (tokenizer.n_vocab() > spec.n_vocab) {
     throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer has " + std::to_string(tokenizer.n_vocab()) +
@@ -91,6 +94,21 @@ void Model::Impl::embed(Token token, float* hidden) const {
   dequantize_row(weights.token_embd, token, hidden);
   if (spec.embedding_scale == 1) return;
   std::for_each_n(hidden, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
+}
+
+void Model::Impl::balance(int first, int last) const {
+  const std::lock_guard lock(mutex_);
+  for (auto l = static_cast<std::size_t>(first); l < static_cast<std::size_t>(last); ++l) {
+    if (is_balanced_[l]) continue;
+    LayerWeights& layer = weights.layers[l];
+    if (const BalancedPairs pairs = balanced_pairs(spec.layers[l], layer); !pairs.key.empty()) {
+      Copies copies;
+      layer.q_scales = copies.constants(pairs.query, layer.bq);
+      layer.k_scales = copies.constants(pairs.key, layer.bk);
+      for (auto& copy : std::move(copies).all()) weights.copies.push_back(std::move(copy));
+    }
+    is_balanced_[l] = true;
+  }
 }
 
 void Model::Impl::interleave(int first, int last, bool with_output, int n_threads) const {

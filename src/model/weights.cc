@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "model/balanced_pairs.h"
 #include "model/derived_tensors.h"
 #include "model/interleaved_weights.h"
 #include "model/tensor_taker.h"
@@ -44,7 +43,6 @@ class LayerLoader {
       load_feed_forward();
     }
     load_rope_factors();
-    if (spec_.kind != LayerKind::kRecurrent) balance_pairs();
     if (spec_.per_layer_embedding_dim > 0) load_token_input();
     if (spec_.has_output_scale) weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, false);
     return weights_;
@@ -175,13 +173,6 @@ class LayerLoader {
     weights_.latent_k = copies_.transposed(take_.matrix(blk_ + "attn_k_b.weight", {n_fixed, rank, n_head}));
     ggml_tensor* values = take_.matrix(blk_ + "attn_v_b.weight", {rank, spec_.value_dim, n_head});
     weights_.latent_v = views_.rows(values);
-  }
-
-  void balance_pairs() {
-    const BalancedPairs pairs = balanced_pairs(spec_, weights_);
-    if (pairs.key.empty()) return;
-    weights_.q_scales = copies_.constants(pairs.query, weights_.bq);
-    weights_.k_scales = copies_.constants(pairs.key, weights_.bk);
   }
 
   void load_qk_norms() {
@@ -340,8 +331,8 @@ std::vector<ggml_tensor**> LayerWeights::places() {
   // clang-format off
   std::vector<ggml_tensor**> places = {
       &attn_norm.weight, &attn_norm.bias, &attn_post_norm.weight, &attn_post_norm.bias, &wq, &wk, &wv, &wo, &bq,
-      &bk, &bv, &bo, &q_scales, &k_scales, &q_norm, &k_norm, &sink_logits, &query_a, &query_a_norm, &latent, &latent_norm, &latent_k,
-      &latent_v, &latent_kv, &conv, &conv_b, &conv_in, &conv_out, &state_gate, &state_alpha, &state_beta,
+      &bk, &bv, &bo, &q_scales, &k_scales, &q_norm, &k_norm, &sink_logits, &query_a, &query_a_norm, &latent,
+      &latent_norm, &latent_k, &latent_v, &latent_kv, &conv, &conv_b, &conv_in, &conv_out, &state_gate, &state_alpha, &state_beta,
       &state_decay, &state_decay_bias, &state_skip, &state_norm, &ffn_norm.weight, &ffn_norm.bias,
       &ffn_post_norm.weight, &ffn_post_norm.bias, &experts_norm.weight, &experts_norm.bias,
       &experts_post_norm.weight, &experts_post_norm.bias, &shared_post_norm.weight, &shared_post_norm.bias,

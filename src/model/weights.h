@@ -33,8 +33,10 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_scales = nullptr;     // [n_head * key_dim] powers of two (balanced_pairs.h); null: all are 1
-  ggml_tensor* k_scales = nullptr;     // [n_kv_head * key_dim] likewise
+  // Powers of two (balanced_pairs.h), [n_head * key_dim] and [n_kv_head * key_dim], which Model::Impl::balance sets;
+  // null: all are 1.
+  ggml_tensor* q_scales = nullptr;
+  ggml_tensor* k_scales = nullptr;
   ggml_tensor* q_norm = nullptr;       // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
   ggml_tensor* k_norm = nullptr;       // likewise of the KV heads
   ggml_tensor* sink_logits = nullptr;  // [n_head]
@@ -108,7 +110,7 @@ struct Weights {
   ggml_tensor* output_b = nullptr;    // [n_vocab]
   std::vector<LayerWeights> layers;
   std::shared_ptr<ggml_context> views;                // owner of the slices
-  std::vector<std::shared_ptr<ggml_context>> copies;  // owners of the matrices that the file holds in another order
+  std::vector<std::shared_ptr<ggml_context>> copies;  // owners of tensors that the file has not, or in another order
 };
 
 // Reads and checks the metadata, and returns the specification. Throws Error(kBadFile), and Error(kUnsupported) for

@@ -95,7 +95,7 @@ TEST_F(BalancedPairsTest, FactorsHaveBounds) {
   }
 }
 
-// Returns two models of one file, of which the second has no factors.
+// Two engines of one file's models, of which the second has no factors.
 class WithoutFactorsTest : public testing::Test {
  protected:
   WithoutFactorsTest() {
@@ -105,10 +105,10 @@ class WithoutFactorsTest : public testing::Test {
       return name.find("attn_q.weight") != std::string::npos ? 0.02F : 1;
     };
     const TinyModel file(options);
-    with_ = Model::load(file.path());
-    without_ = Model::load(file.path());
+    with_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 48});
+    without_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 48});
     int n_balanced = 0;
-    for (LayerWeights& layer : without_->impl().weights.layers) {
+    for (LayerWeights& layer : without_->model()->impl().weights.layers) {
       n_balanced += layer.k_scales != nullptr;
       layer.q_scales = layer.k_scales = nullptr;
     }
@@ -116,7 +116,7 @@ class WithoutFactorsTest : public testing::Test {
     prompt_ = random_tokens(90, options.n_vocab, 1);
   }
 
-  std::shared_ptr<const Model> with_, without_;
+  std::shared_ptr<Engine> with_, without_;
   std::vector<Token> prompt_;
 };
 
@@ -125,14 +125,14 @@ TEST_F(WithoutFactorsTest, EveryMethodKeepsTheSameEntries) {
     SCOPED_TRACE(method);
     std::vector<std::vector<float>> logits;
     std::vector<std::vector<std::int32_t>> kept[2];  // positions by layer and head
-    for (const auto& model : {with_, without_}) {
+    for (const auto& engine : {with_, without_}) {
       SessionOptions options = evicting_options(method, "30");
       options.key_type = options.value_type = EntryType::kF32;
-      Session session = Engine::create(model, {.n_threads = 1, .n_batch = 48})->open(options);
+      Session session = engine->open(options);
       session.prefill(prompt_);
       session.decode(3);
       logits.push_back(logits_of(session));
-      const ModelInfo& info = model->info();
+      const ModelInfo& info = engine->model()->info();
       for (std::size_t l = 0; l < info.layers.size(); ++l) {
         for (int h = 0; h < info.layers[l].n_kv_head; ++h) {
           kept[logits.size() - 1].push_back(session.positions(static_cast<int>(l), h));
@@ -146,18 +146,18 @@ TEST_F(WithoutFactorsTest, EveryMethodKeepsTheSameEntries) {
 
 TEST_F(WithoutFactorsTest, FilesOfEarlierVersionsAreRefused) {
   const TemporaryDirectory directory;
-  const auto with = Engine::create(with_, {.n_threads = 1}), without = Engine::create(without_, {.n_threads = 1});
-  Session session = without->open(full_options());
+  Session session = without_->open(full_options());
   session.prefill(prompt_);
+  for (LayerWeights& layer : without_->model()->impl().weights.layers) layer.bk = nullptr;  // as if none had factors
   session.save(directory.file("old"));
   expect_error(ErrorCode::kBadFile, "was saved by an earlier version of winnow",
-               [&] { with->load_session(directory.file("old")); });
-  Session other = with->open(full_options());
+               [&] { with_->load_session(directory.file("old")); });
+  Session other = with_->open(full_options());
   other.prefill(prompt_);
   other.save(directory.file("new"));
   EXPECT_EQ(max_difference(logits_of(session),
                            [&] {
-                             Session loaded = with->load_session(directory.file("new"));
+                             Session loaded = with_->load_session(directory.file("new"));
                              return logits_of(loaded);
                            }()),
             0);

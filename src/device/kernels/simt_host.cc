@@ -38,6 +38,7 @@ namespace {
 constexpr int kLanes = 32;
 constexpr int kMostWords = 10;  // input words of a lane in a collective
 constexpr int kPoison = 0xFF;   // NaN as float32, float16 and bfloat16
+// Not a power of two: the tops of all fibers' stacks would lie in the same sets of the processor's caches.
 constexpr std::size_t kStackBytes = (std::size_t{256} << 10U) + 1088;
 constexpr int kCaller = -1;  // the fiber that runs the grid, beside those of its threads
 

@@ -64,7 +64,7 @@ class EntryStatistics {
   // here.
   virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
-  // Returns LayerEvidence::mean_key_cosines().
+  // Returns LayerEvidence::mean_key_cosines() of the stored keys.
   virtual std::vector<std::vector<float>> mean_key_cosines() = 0;
   // Returns v' M v for every value v and the matrices M of its query heads, [n_head][value_dim][value_dim]:
   // [n_kv_head][n_group * n_entries].
