@@ -500,6 +500,7 @@ cuda_architectures() {
 # build_ggml_cuda SOURCES NVCC ARCHITECTURES: builds ggml's CUDA back end. (Called by step, where errexit is off.)
 build_ggml_cuda() {
   local build=build/ggml-cuda
+  [[ -f $1/ggml.pc.in ]] || : >"$1/ggml.pc.in"  # the template of an installed file, which the package leaves out
   cmake --fresh -S "$1" -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$2" \
     -DCMAKE_CUDA_ARCHITECTURES="$3" -DBUILD_SHARED_LIBS=ON -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_NATIVE=OFF \
     -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF || return 1
