@@ -563,6 +563,7 @@ void check_norms(const Shape& shape) {
                           .heads = entries.tables(),
                           .n_most = entries.n_most,
                           .stride = entries.n_most,
+                          .key_factors = nullptr,
                           .key_l2 = key_l2.data(),
                           .value_l1 = value_l1.data(),
                           .value_l2 = value_l2.data()});
@@ -695,6 +696,7 @@ void time_statistics(const Shape& shape, double copy) {
                                .heads = entries.tables(),
                                .n_most = entries.n_most,
                                .stride = entries.n_most,
+                               .key_factors = nullptr,
                                .key_l2 = norms.data(),
                                .value_l1 = norms.data() + n_norms,
                                .value_l2 = norms.data() + 2 * n_norms};

@@ -124,7 +124,8 @@ struct RowNorms {
   LayerAttention layer;
   const HeadTable* heads;  // [n_kv_head]
   std::int32_t n_most;
-  std::int32_t stride;  // of the outputs, per KV head
+  std::int32_t stride;       // of the outputs, per KV head
+  const float* key_factors;  // [n_kv_head][key_dim], of the keys before their norms; or null
   // [n_kv_head][stride] each, or null.
   float* key_l2;
   float* value_l1;

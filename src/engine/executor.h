@@ -115,6 +115,7 @@ struct LayerEntries {
   int layer;
   const CacheShape* shape;  // in which they are stored
   const PassRows* pass;     // that may have kept the layer's queries; or null
+  const float* key_scales;  // LayerView::key_scales
   std::span<const kernels::HeadEntries> heads;
   std::vector<HeadRows> rows;
 };

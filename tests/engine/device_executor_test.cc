@@ -6,11 +6,13 @@
 #include <sstream>
 
 #include "engine/engine_test_support.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "model/tiny_architectures.h"
 #include "sanitizers.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/log_softmax.h"
 #include "winnow/observe.h"
+#include "winnow/registry.h"
 
 namespace winnow::test {
 namespace {
@@ -261,11 +263,9 @@ TEST_F(DeviceExecutorTest, ObserversSeeWhatTheProcessorShows) {
   }
 }
 
-class DeviceMethodTest : public testing::TestWithParam<std::string> {};
-
-TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
-  const std::shared_ptr<const Model> model = tiny_model(small());
-  const SessionOptions options = for_device(evicting_options(GetParam(), "40"));
+// Expects that the same entries are kept and the same tokens follow on the device as on the processor
+void expect_same_cut(const std::shared_ptr<const Model>& model, const std::string& method) {
+  const SessionOptions options = for_device(evicting_options(method, "40"));
   const std::vector<Token> prompt = random_tokens(120, 300, 5), more = random_tokens(12, 300, 6);
   Session expected = engine_on("cpu", model)->open(options);
   Session session = engine_on(device_under_test(), model)->open(options);
@@ -279,6 +279,41 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
   const auto logits = decode_all(expected, more), own = decode_all(session, more);
   for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl_divergence(logits[i], own[i]), 1e-3) << i;
 }
+
+// Compares the measures of a layer's keys with those of copies on the processor.
+class ComparedKeys final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    EXPECT_NE(evidence.layer().key_scales, nullptr);
+    const LayerView view = with_copies(evidence.layer());
+    LayerEvidence copied(view, options, 0, [](int n, const std::function<void(int)>& body) {
+      for (int i = 0; i < n; ++i) body(i);
+    });
+    LayerScores scores = evidence.key_l2_norms();
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
+      const auto head = static_cast<std::size_t>(h);
+      for (std::size_t i = 0; i < scores[head].size(); ++i) {
+        EXPECT_NEAR(scores[head][i] / copied.key_l2_norms()[head][i], 1, 1e-5F);
+        EXPECT_NEAR(evidence.mean_key_cosines()[head][i], copied.mean_key_cosines()[head][i], 1e-4F);
+      }
+      scores[head].resize(static_cast<std::size_t>(evidence.n_prefix(h)));
+    }
+    return scores;
+  }
+};
+
+// Keys of models with biases are stored multiplied (model/balanced_pairs.h), and measured as the model makes them.
+TEST_F(DeviceExecutorTest, KeysAreMeasuredAsTheModelMakesThem) {
+  register_scorer("compared-keys", std::make_unique<ComparedKeys>());
+  SessionOptions options = for_device(evicting_options("snapkv:scorer=compared-keys", "40"));
+  Session session = engine_on(device_under_test(), tiny_model(with_balanced_layers()))->open(options);
+  session.prefill(prompt_);
+}
+
+class DeviceMethodTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) { expect_same_cut(tiny_model(small()), GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethodTest, testing::ValuesIn(session_methods()), method_test_name);
 INSTANTIATE_TEST_SUITE_P(Question, DeviceMethodTest, testing::Values("auto-fast:bits=own,fit=none,question=last"),

@@ -39,6 +39,7 @@ class CountingStatistics final : public EntryStatistics {
   std::vector<std::vector<float>> norms(EntryNorm norm) override {
     LayerEvidence evidence(view_, options_, 0, serial());
     switch (norm) {
+      case EntryNorm::kStoredKeyL2:
       case EntryNorm::kKeyL2:
         return evidence.key_l2_norms();
       case EntryNorm::kValueL1:
@@ -94,12 +95,14 @@ struct DistantCut {
   std::vector<LayerCut> layers = {};
   std::vector<int> n_copies = {};
 };
-DistantCut cut_distant(const RandomCache& cache, const EvictionOptions& options, std::int64_t total, bool is_distant) {
+DistantCut cut_distant(const RandomCache& cache, const EvictionOptions& options, std::int64_t total, bool is_distant,
+                       const float* key_scales = nullptr) {
   Cut cut(options,
           {.heads = std::vector<int>(cache.n_layer, cache.n_kv_head), .n_tokens = cache.n_tokens, .total = total});
   DistantCut result;
   for (int l = 0; l < cache.n_layer; ++l) {
-    cache.with_view(l, Cut::needs(options), [&](const LayerView& view) {
+    cache.with_view(l, Cut::needs(options), [&](LayerView view) {
+      view.key_scales = key_scales;
       CountingStatistics statistics(view, options);
       LayerView distant = view;
       std::vector<std::vector<kernels::EntryRun>> runs;
@@ -145,6 +148,19 @@ TEST(EntryStatistics, MethodsThatAreMeasuredCopyNoRows) {
     const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true);
     EXPECT_EQ(distant.n_copies, std::vector<int>(3, 0)) << method;
     EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false))) << method;
+  }
+}
+
+TEST(EntryStatistics, KeysThatAreStoredMultipliedAreNotCopiedEither) {
+  const RandomCache cache(3, 2, 2, 16, 80, 11);
+  std::vector<float> scales;  // [n_kv_head][key_dim]
+  for (int i = 0; i < 2 * 16; ++i) scales.push_back(i % 3 == 0 ? 0.25F : 8.0F);
+  for (const char* method : {"knorm", "keydiff"}) {
+    const EvictionOptions options = parsed(method);
+    const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true, scales.data());
+    EXPECT_EQ(distant.n_copies, std::vector<int>(3, 0)) << method;
+    EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false, scales.data()))) << method;
+    EXPECT_NE(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), true))) << method;
   }
 }
 

@@ -99,11 +99,7 @@ TEST_F(BalancedPairsTest, FactorsHaveBounds) {
 class WithoutFactorsTest : public testing::Test {
  protected:
   WithoutFactorsTest() {
-    TinyModelOptions options{.architecture = "qwen2"};
-    options.n_embd = options.n_head * options.head_dim;
-    options.gain_of = [](const std::string& name) {
-      return name.find("attn_q.weight") != std::string::npos ? 0.02F : 1;
-    };
+    const TinyModelOptions options = with_balanced_layers();
     const TinyModel file(options);
     with_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 48});
     without_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 48});

@@ -260,6 +260,13 @@ std::string read_bytes(const std::string& path) {
   return content.str();
 }
 
+TinyModelOptions with_balanced_layers() {
+  TinyModelOptions options{.architecture = "qwen2"};
+  options.n_embd = options.n_head * options.head_dim;
+  options.gain_of = [](const std::string& name) { return name.find("attn_q.weight") != std::string::npos ? 0.02F : 1; };
+  return options;
+}
+
 std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<Token> tokens;

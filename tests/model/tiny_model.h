@@ -98,6 +98,9 @@ struct TinyModelOptions {
   std::function<void(gguf_context*)> edit_metadata = {};  // called last
 };
 
+// A model whose queries and keys are balanced (model/balanced_pairs.h), since they are small beside the keys' biases.
+TinyModelOptions with_balanced_layers();
+
 // Writes the file. Throws std::runtime_error.
 void write_tiny_model(const TinyModelOptions& options, const std::string& path);
 

@@ -20,15 +20,19 @@ struct Norms {
   float l2;
 };
 
-// Returns the norms of a row, in each of its eight lanes.
-template <class Format>
-WINNOW_DEVICE Norms norms_of_row(const std::byte* row, int dim) {
+// Returns the norms of a row, of which `factors` multiply each number if kHasFactors, in each of its eight lanes.
+template <class Format, bool kHasFactors = false>
+WINNOW_DEVICE Norms norms_of_row(const std::byte* row, int dim, const float* factors = nullptr) {
   float magnitudes = 0.0F, squares = 0.0F;
   for (int word = simt::lane() % kLanesOfRow; word < dim / 8; word += kLanesOfRow) {
     const simt::Words4 words = simt::load_16(row + word * 16);
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const float low = Format::low(words.x[i]), high = Format::high(words.x[i]);
+      float low = Format::low(words.x[i]), high = Format::high(words.x[i]);
+      if constexpr (kHasFactors) {
+        low *= factors[word * 8 + 2 * i];
+        high *= factors[word * 8 + 2 * i + 1];
+      }
       magnitudes += simt::max(low, -low) + simt::max(high, -high);
       squares = simt::fma(low, low, simt::fma(high, high, squares));
     }
@@ -56,7 +60,10 @@ WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 4) row_norms_kernel(RowNorms p) 
   const bool writes = is_entry && simt::lane() % kLanesOfRow == 0;
   const std::int64_t at = static_cast<std::int64_t>(head) * p.stride + entry;
   if (p.key_l2 != nullptr) {
-    const Norms norms = norms_of_row<KeyFormat>(page.keys + row * p.layer.key_dim * 2, p.layer.key_dim);
+    const int dim = p.layer.key_dim;
+    const std::byte* const key = page.keys + row * dim * 2;
+    const Norms norms = p.key_factors == nullptr ? norms_of_row<KeyFormat>(key, dim)
+                                                 : norms_of_row<KeyFormat, true>(key, dim, p.key_factors + head * dim);
     if (writes) p.key_l2[at] = norms.l2;
   }
   if (p.value_l1 != nullptr || p.value_l2 != nullptr) {

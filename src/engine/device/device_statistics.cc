@@ -44,6 +44,7 @@ struct DeviceStatistics::Inputs {
   const float* q;
   const device::HeadTable* heads;
   const std::int32_t* n_columns;
+  const float* key_factors;  // or null
 };
 
 DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
@@ -52,6 +53,9 @@ DeviceStatistics::DeviceStatistics(MeasuredLayer layer, LayerEntries entries)
     n_most_ = std::max(n_most_, head.n_entries);
     n_pages_ += head.pages.size();
   }
+  if (entries_.key_scales == nullptr) return;
+  key_factors_.resize(at(n_kv_head()) * at(layer_.attention.key_dim));
+  for (std::size_t i = 0; i < key_factors_.size(); ++i) key_factors_[i] = 1 / entries_.key_scales[i];
 }
 
 // Everything goes up in one piece. Pages of codes are dequantised for the first kernel that asks.
@@ -65,7 +69,8 @@ DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, st
   Layout layout;
   const std::size_t q_at = layout.take<float>(n_floats), pages_at = layout.take<PageRows>(n_pages_),
                     heads_at = layout.take<device::HeadTable>(entries_.rows.size()),
-                    columns_at = layout.take<std::int32_t>(n_columns.size());
+                    columns_at = layout.take<std::int32_t>(n_columns.size()),
+                    factors_at = layout.take<float>(key_factors_.size());
   grow(layer_.device, layer_.memory.inputs, layout.bytes());
   layer_.memory.uploaded.resize(layout.bytes());
   std::byte* const to = layer_.memory.uploaded.data();
@@ -84,11 +89,13 @@ DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, st
     }
   }
   if (!n_columns.empty()) std::memcpy(to + columns_at, n_columns.data(), n_columns.size_bytes());
+  std::copy(key_factors_.begin(), key_factors_.end(), reinterpret_cast<float*>(to + factors_at));
   layer_.device.upload(layer_.memory.inputs.data(), to, layout.bytes());
   const std::byte* const from = layer_.memory.inputs.data();
   return {.q = reinterpret_cast<const float*>(from + q_at),
           .heads = reinterpret_cast<const device::HeadTable*>(from + heads_at),
-          .n_columns = reinterpret_cast<const std::int32_t*>(from + columns_at)};
+          .n_columns = reinterpret_cast<const std::int32_t*>(from + columns_at),
+          .key_factors = key_factors_.empty() ? nullptr : reinterpret_cast<const float*>(from + factors_at)};
 }
 
 // Measures the columns that are asked for, and the sums of squares where these have a place.
@@ -318,6 +325,7 @@ DeviceStatistics::SummedKeys DeviceStatistics::sum_keys(std::int32_t first, bool
                                          .heads = inputs.heads,
                                          .n_most = n_most_,
                                          .stride = n_most_,
+                                         .key_factors = inputs.key_factors,
                                          .key_l2 = lengths,
                                          .value_l1 = nullptr,
                                          .value_l2 = nullptr});
@@ -342,16 +350,25 @@ DeviceStatistics::SummedKeys DeviceStatistics::sum_keys(std::int32_t first, bool
   return result;
 }
 
-// The mean's length does not matter. A dot product is the linear part of a form without a matrix.
+// The mean's length does not matter. A dot product is the linear part of a form without a matrix. Factors of keys
+// multiply the mean, once for its own sake and once for the keys'.
 std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
-  const SummedKeys keys = sum_keys(0, /*by_direction=*/true);
+  SummedKeys keys = sum_keys(0, /*by_direction=*/true);
+  const auto multiply = [&](std::vector<double>& sum, std::size_t head) {
+    if (key_factors_.empty()) return;
+    const float* const factors = key_factors_.data() + head * sum.size();
+    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] *= static_cast<double>(factors[c]);
+  };
   device::LayerAttention layer = layer_.attention;
   layer.n_head = layer.n_kv_head;
   layer.scale = 1;
   std::vector<float> moments;
-  for (const std::vector<double>& sum : keys.sums) {
+  for (std::size_t h = 0; h < keys.sums.size(); ++h) {
+    std::vector<double>& sum = keys.sums[h];
+    multiply(sum, h);
     double square = 0;
     for (const double x : sum) square += x * x;
+    multiply(sum, h);
     for (const double x : sum) moments.push_back(static_cast<float>(x / std::max(std::sqrt(square), kTinyLength)));
   }
   moments.resize(moments.size() + moments.size() * at(layer.key_dim));
@@ -367,6 +384,7 @@ std::vector<std::vector<float>> DeviceStatistics::mean_key_cosines() {
 }
 
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
+  const bool is_of_keys = norm == EntryNorm::kStoredKeyL2 || norm == EntryNorm::kKeyL2;
   const Inputs inputs = upload(nullptr, 0, {});
   grow(layer_.device, layer_.memory.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
   float* const out = layer_.memory.outputs.as<float>();
@@ -374,7 +392,8 @@ std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
                                        .heads = inputs.heads,
                                        .n_most = n_most_,
                                        .stride = n_most_,
-                                       .key_l2 = norm == EntryNorm::kKeyL2 ? out : nullptr,
+                                       .key_factors = norm == EntryNorm::kKeyL2 ? inputs.key_factors : nullptr,
+                                       .key_l2 = is_of_keys ? out : nullptr,
                                        .value_l1 = norm == EntryNorm::kValueL1 ? out : nullptr,
                                        .value_l2 = norm == EntryNorm::kValueL2 ? out : nullptr});
   return download_of_entries();

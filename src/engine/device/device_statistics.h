@@ -78,8 +78,8 @@ class DeviceStatistics final : public EntryStatistics {
                                                    std::span<const float> moments);
   WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
                            std::span<const std::int32_t> n_columns);
-  // The sums of each head's keys, [n_kv_head][key_dim], and the lengths that they were divided by, if they were:
-  // [n_kv_head][n_most_].
+  // The sums of each head's stored keys, [n_kv_head][key_dim], and the lengths that they were divided by, if they were:
+  // those of the model's own keys, [n_kv_head][n_most_].
   struct SummedKeys {
     std::vector<std::vector<double>> sums;
     std::vector<float> lengths;
@@ -102,6 +102,7 @@ class DeviceStatistics final : public EntryStatistics {
   const float* kept(std::int32_t first_row) const;
   void check_sums(std::span<const float> log_sum_exp) const;
 
+  std::vector<float> key_factors_;  // [n_kv_head][key_dim], which make a stored key the model's own; or empty
   std::vector<float> w_o_;
   std::vector<KeyOrigin> origins_;                      // [n_kv_head], once asked for
   std::map<std::int32_t, std::vector<float>> queries_;  // that were kept, by first row

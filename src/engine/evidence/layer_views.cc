@@ -10,8 +10,9 @@
 namespace winnow {
 namespace {
 
-const float* key_scales_of(const LayerWeights& weights) {
-  return weights.k_scales != nullptr ? static_cast<const float*>(weights.k_scales->data) : nullptr;
+const float* key_scales_of(const Engine::Impl& engine, int layer) {
+  const ggml_tensor* scales = engine.model->impl().weights.layers[static_cast<std::size_t>(layer)].k_scales;
+  return scales != nullptr ? static_cast<const float*>(scales->data) : nullptr;
 }
 
 }  // namespace
@@ -40,7 +41,12 @@ LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const Ent
 
 void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows_of, const PassRows* pass) {
   if (engine_.pool->memory()->is_host()) return;
-  LayerEntries entries = {.layer = layer_, .shape = &shape_, .pass = pass, .heads = heads_, .rows = {}};
+  LayerEntries entries = {.layer = layer_,
+                          .shape = &shape_,
+                          .pass = pass,
+                          .key_scales = key_scales_of(engine_, layer_),
+                          .heads = heads_,
+                          .rows = {}};
   for (std::size_t h = 0; h < heads_.size(); ++h) entries.rows.push_back(rows_of(static_cast<int>(h)));
   statistics_ = engine_.executor->entry_statistics(std::move(entries));
 }
@@ -56,7 +62,7 @@ LayerView LayerViews::entries() const {
       .shape = attention_shape(model, layer_, shape_.key_type, shape_.value_type),
       .n_tokens = n_tokens_,
       .heads = heads_,
-      .key_scales = key_scales_of(model.weights.layers[static_cast<std::size_t>(layer_)]),
+      .key_scales = key_scales_of(engine_, layer_),
       .statistics = statistics_.get(),
       .rotation = {.interleaved = rotation.interleaved,
                    .n_dims = rotation.n_dims,

@@ -15,7 +15,7 @@ namespace winnow {
 
 inline constexpr double kTinyLength = 1e-30;  // a key of zeros has the cosine 0 with anything
 
-enum class EntryNorm { kKeyL2, kValueL1, kValueL2 };
+enum class EntryNorm { kStoredKeyL2, kKeyL2, kValueL1, kValueL2 };  // kKeyL2: without LayerView::key_scales
 
 // Query rows of all heads of a layer.
 struct StatisticsRows {
@@ -64,7 +64,7 @@ class EntryStatistics {
   // here.
   virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
-  // Returns LayerEvidence::mean_key_cosines() of the stored keys.
+  // Returns LayerEvidence::mean_key_cosines().
   virtual std::vector<std::vector<float>> mean_key_cosines() = 0;
   // Returns v' M v for every value v and the matrices M of its query heads, [n_head][value_dim][value_dim]:
   // [n_kv_head][n_group * n_entries].

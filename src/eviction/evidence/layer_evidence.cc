@@ -134,6 +134,21 @@ std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size
   return parts;
 }
 
+// Measures each of a head's entries: [n_entries].
+using MeasureHead = std::function<void(const LayerView& view, int head, std::span<float> out)>;
+
+MeasureHead of_stored_rows(void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
+                                           std::span<float>)) {
+  return [measure](const LayerView& view, int h, std::span<float> out) {
+    measure(view.shape, view.heads[static_cast<std::size_t>(h)], out);
+  };
+}
+
+// Returns the head's of LayerView::key_scales, or null.
+const float* head_scales(const LayerView& view, int head) {
+  return view.key_scales != nullptr ? view.key_scales + std::ptrdiff_t{head} * view.shape.key_dim : nullptr;
+}
+
 // Returns zeros for each stored entry: [n_kv_head][n_entries].
 Columns entry_columns(const LayerEvidence& evidence) {
   Columns columns;
@@ -289,31 +304,14 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
-  // Returns a number for each of the heads' entries, which `measure` computes at the first call, or `on_device` of the
-  // entries' EntryStatistics.
+  // Returns a number for each of the heads' entries, which `measure` computes of a head's at the first call, or
+  // `on_device` of the entries' EntryStatistics.
   const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared,
-                            Columns (*on_device)(EntryStatistics&),
-                            void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
-                                            std::span<float>)) {
+                            Columns (*on_device)(EntryStatistics&), const MeasureHead& measure) {
     return once<Columns>(shared, [&] {
       if (EntryStatistics* statistics = evidence.layer().statistics) return on_device(*statistics);
       Columns columns_of = entry_columns(evidence);
-      evidence.for_each_head(
-          [&](int h) { measure(evidence.layer().shape, evidence.layer().heads[at(h)], columns_of[at(h)]); });
-      return columns_of;
-    });
-  }
-
-  // Returns a number for each of the heads' keys as the model makes them, which `measure` computes of its rows.
-  const Columns& of_own_keys(const LayerEvidence& evidence, Shared<Columns>& shared,
-                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
-                                             const float* scales, std::span<float>)) {
-    return once<Columns>(shared, [&] {
-      const LayerView& view = evidence.view();
-      Columns columns_of = entry_columns(evidence);
-      evidence.for_each_head([&](int h) {
-        measure(view.shape, view.heads[at(h)], view.key_scales + h * view.shape.key_dim, columns_of[at(h)]);
-      });
+      evidence.for_each_head([&](int h) { measure(evidence.layer(), h, columns_of[at(h)]); });
       return columns_of;
     });
   }
@@ -424,33 +422,36 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 
 const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
   if (view_.key_scales == nullptr) return stored_key_norms();
-  return state_->of_own_keys(*this, state_->key_l2, own_key_norms);
+  return state_->of_entries(
+      *this, state_->key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kKeyL2); },
+      [](const LayerView& view, int h, std::span<float> out) {
+        own_key_norms(view.shape, view.heads[at(h)], head_scales(view, h), out);
+      });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::stored_key_norms() {
   return state_->of_entries(
-      *this, state_->stored_key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kKeyL2); },
-      kernels::key_l2_norms);
+      *this, state_->stored_key_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kStoredKeyL2); },
+      of_stored_rows(kernels::key_l2_norms));
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
   return state_->of_entries(
       *this, state_->value_l1, [](EntryStatistics& s) { return s.norms(EntryNorm::kValueL1); },
-      kernels::value_l1_norms);
+      of_stored_rows(kernels::value_l1_norms));
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
   return state_->of_entries(
       *this, state_->value_l2, [](EntryStatistics& s) { return s.norms(EntryNorm::kValueL2); },
-      kernels::value_l2_norms);
+      of_stored_rows(kernels::value_l2_norms));
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
-  if (view_.key_scales != nullptr) return state_->of_own_keys(*this, state_->key_cosines, cosines_to_mean_key);
   return state_->of_entries(
       *this, state_->key_cosines, [](EntryStatistics& s) { return s.mean_key_cosines(); },
-      [](const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, std::span<float> out) {
-        cosines_to_mean_key(shape, entries, nullptr, out);
+      [](const LayerView& view, int h, std::span<float> out) {
+        cosines_to_mean_key(view.shape, view.heads[at(h)], head_scales(view, h), out);
       });
 }
 

@@ -26,6 +26,7 @@ Result measure(const LayerAttention& layer, const PagedHeads& heads, int stride,
                           .heads = heads.tables(),
                           .n_most = heads.n_most(),
                           .stride = stride,
+                          .key_factors = nullptr,
                           .key_l2 = result.key_l2.data(),
                           .value_l1 = result.value_l1.data(),
                           .value_l2 = result.value_l2.data()});
@@ -67,6 +68,50 @@ TEST(RowNorms, MatchTheReference) {
             ASSERT_NEAR(static_cast<double>(result.value_l1[at]), value_l1[from], 1e-6 * value_l1[from]);
             ASSERT_NEAR(static_cast<double>(result.value_l2[at]), value_l2[from], 1e-6 * value_l2[from]);
           }
+        }
+      }
+    }
+  }
+}
+
+// What factors are for: keys that were multiplied by powers of two have the norms that they had.
+TEST(RowNorms, FactorsTakeOutThoseOfKeys) {
+  for (const EntryType key_type : {EntryType::kF16, EntryType::kBF16}) {
+    for (const int dim : {16, 80, 256}) {
+      const LayerAttention layer = {.n_head = 3,
+                                    .n_kv_head = 3,
+                                    .key_dim = dim,
+                                    .value_dim = 16,
+                                    .key_type = key_type,
+                                    .value_type = EntryType::kF16,
+                                    .scale = 1.0F};
+      const PagedHeads heads(layer, {{33, 5}, {0}, {70}}, 3);
+      const auto width = static_cast<std::size_t>(dim), stride = static_cast<std::size_t>(heads.n_most());
+      std::vector<float> factors(3 * width);
+      for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = std::ldexp(1.0F, static_cast<int>(i % 7) - 3);
+      std::vector<float> norms(3 * stride, -1.0F), value_l2(3 * stride);
+      simt::Queue queue(ThreadOrder::kRandom);
+      queue_row_norms(queue, {.layer = layer,
+                              .heads = heads.tables(),
+                              .n_most = heads.n_most(),
+                              .stride = heads.n_most(),
+                              .key_factors = factors.data(),
+                              .key_l2 = norms.data(),
+                              .value_l1 = nullptr,
+                              .value_l2 = value_l2.data()});
+      std::vector<float> key(width);
+      for (std::size_t h = 0; h < 3; ++h) {
+        const kernels::HeadEntries& entries = heads.entries(static_cast<int>(h));
+        const std::vector<double> of_values = kernels::reference::value_l2_norms(heads.shape(), entries);
+        for (int i = 0; i < entries.n_entries; ++i) {
+          const auto from = static_cast<std::size_t>(i);
+          kernels::load_entry(heads.shape(), entries.runs[0], kernels::RowKind::kKey, i, key.data());
+          double square = 0;
+          for (std::size_t c = 0; c < width; ++c) {
+            square += std::pow(static_cast<double>(key[c]) * static_cast<double>(factors[h * width + c]), 2);
+          }
+          ASSERT_NEAR(static_cast<double>(norms[h * stride + from]), std::sqrt(square), 1e-6 * std::sqrt(square));
+          ASSERT_NEAR(static_cast<double>(value_l2[h * stride + from]), of_values[from], 1e-6 * of_values[from]);
         }
       }
     }
