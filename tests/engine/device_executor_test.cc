@@ -287,9 +287,10 @@ class ComparedKeys final : public Scorer {
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     EXPECT_NE(evidence.layer().key_scales, nullptr);
     const LayerView view = with_copies(evidence.layer());
-    LayerEvidence copied(view, options, 0, [](int n, const std::function<void(int)>& body) {
+    const ParallelFor serial = [](int n, const std::function<void(int)>& body) {
       for (int i = 0; i < n; ++i) body(i);
-    });
+    };
+    LayerEvidence copied(view, options, 0, serial);
     LayerScores scores = evidence.key_l2_norms();
     for (int h = 0; h < evidence.n_kv_head(); ++h) {
       const auto head = static_cast<std::size_t>(h);
