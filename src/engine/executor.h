@@ -150,7 +150,8 @@ class Executor {
   // Frees what is kept for the next step.
   virtual void release_step() = 0;
 
-  // Computes the logits [n_rows][n_vocab] of hidden states [n_rows][n_embd] after the last layer.
+  // Computes the logits [n_rows][n_vocab] of hidden states [n_rows][n_embd] after the last layer, which stay as they
+  // are.
   virtual void output_logits(float* hidden, int n_rows, float* out) = 0;
   // Computes the output norm of the same rows, [n_rows][n_embd].
   virtual void output_hidden(float* hidden, int n_rows, float* out) = 0;

@@ -185,12 +185,33 @@ TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
   expect_error(ErrorCode::kUnsupported, [&] { device_->open(half_codes); });
   SessionOptions f32 = full_options();
   expect_error(ErrorCode::kUnsupported, [&] { device_->open(f32); });
-  SessionOptions by_loss = for_device(evicting_options("snapkv", "kl=0.1"));
-  expect_error(ErrorCode::kUnsupported, [&] { device_->open(by_loss); });
   expect_error(ErrorCode::kInvalidArgument, [&] { engine_on("gpu", model_); });
 }
 
 // The device's 4 MiB hold the model and a short prompt.
+TEST_F(DeviceExecutorTest, ALossIsMeasuredAsOnTheProcessor) {
+  const std::vector<Token> prompt = random_tokens(400, 300, 4);
+  for (const char* method : {"auto", "kvzip"}) {
+    SCOPED_TRACE(method);
+    LossPromise promises[2];
+    std::string budget = "kl=10";  // then less than the smallest cut loses
+    for (int round = 0; round < 2; ++round) {
+      for (const bool on_device : {false, true}) {
+        Session session = (on_device ? device_ : host_)->open(for_device(evicting_options(method, budget)));
+        session.prefill(prompt);
+        promises[on_device ? 1 : 0] = session.statistics().promise.value();
+        EXPECT_LE(promises[on_device ? 1 : 0].expected, promises[on_device ? 1 : 0].asked);
+      }
+      ASSERT_EQ(promises[0].tried.size(), promises[1].tried.size());
+      for (std::size_t i = 0; i < promises[0].tried.size(); ++i) {
+        EXPECT_NEAR(promises[0].tried[i].kl, promises[1].tried[i].kl, .1 * promises[0].tried[i].kl);
+      }
+      budget = "kl=" + std::to_string(0.9 * promises[0].tried[0].kl);
+    }
+    EXPECT_GE(promises[0].tried.size(), 2U);
+  }
+}
+
 TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   if (device_under_test() != "host") GTEST_SKIP() << "only the test device can be made small";
   const std::shared_ptr<Engine> small = engine_on("host:4", model_);

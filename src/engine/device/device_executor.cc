@@ -51,10 +51,6 @@ void check_device_session(const SessionOptions& options, const std::string& devi
   if (!has_codes && options.key_type != options.value_type) {
     throw Error(ErrorCode::kUnsupported, device + " stores keys and values in one type: give -ctk and -ctv the same");
   }
-  if (options.budget && options.budget->unit == Budget::Unit::kLoss) {
-    throw Error(ErrorCode::kUnsupported,
-                device + " does not measure a budget given as a loss yet: give a size, or use --device cpu");
-  }
 }
 
 DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device::Device> device,

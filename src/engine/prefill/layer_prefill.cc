@@ -274,11 +274,8 @@ void LayerPrefill::add_before(Group& group, LayerView view) {
 bool LayerPrefill::end_pass() {
   receive_layers_before(sessions[0]->shape.n_layer());
   if (!held_out_.tokens.empty()) {
-    const std::span<float> rows = pass->hidden();
-    const auto n_embd = static_cast<std::size_t>(engine_impl().model->impl().spec.n_embd);
-    held_out_.hidden.assign(
-        rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(held_out_.first_position) * n_embd),
-        rows.begin() + static_cast<std::ptrdiff_t>(tokens.size() * n_embd));
+    held_out_.hidden =
+        pass->hidden().data() + std::ptrdiff_t{held_out_.first_position} * engine_impl().model->impl().spec.n_embd;
   }
   const std::vector<float> logits = read_output();
   for (Group& group : groups_) {

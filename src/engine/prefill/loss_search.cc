@@ -63,13 +63,13 @@ double LossSearch::measure(const Budget& budget) const {
 
   const auto n_vocab = static_cast<std::size_t>(engine.model->impl().spec.n_vocab);
   const auto n_embd = static_cast<std::size_t>(engine.model->impl().spec.n_embd);
-  std::vector<float> hidden = text_.hidden, full(kRows * n_vocab);
+  std::vector<float> full(kRows * n_vocab);
   const std::int32_t n_skipped = n / kPartSkipped;
   double kl = 0;
   pass.read_logits([&](std::int32_t position, std::span<const float> logits) {
     const std::int32_t row = position - text_.first_position;
     if (row % kRows == 0) {
-      engine.executor->output_logits(hidden.data() + static_cast<std::size_t>(row) * n_embd, std::min(kRows, n - row),
+      engine.executor->output_logits(text_.hidden + static_cast<std::size_t>(row) * n_embd, std::min(kRows, n - row),
                                      full.data());
     }
     const std::span<const float> expected(full.data() + static_cast<std::size_t>(row % kRows) * n_vocab, n_vocab);

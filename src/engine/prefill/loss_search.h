@@ -22,7 +22,8 @@ namespace winnow {
 struct HeldOutText {
   std::span<const Token> tokens;
   std::int32_t first_position = 0;
-  std::vector<float> hidden = {};  // [tokens][n_embd] after the last layer, of the prompt's own pass
+  // [tokens][n_embd] after the last layer: the rows of the prompt's own pass, where the executor keeps them.
+  float* hidden = nullptr;
   // The attention of rows before first_position over the entries before it; null where values are not refitted.
   const ReferenceAttention* reference = nullptr;
 };
