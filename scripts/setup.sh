@@ -13,6 +13,7 @@
 #   scripts/setup.sh cuda                ggml's back end for NVIDIA GPUs, in .venv (make cuda; unless WINNOW_GGML_CUDA
 #                                        is your own, with its sources in WINNOW_GGML_SOURCES), and build/ configured
 #                                        for winnow's plugin; CUDA_ARCHITECTURES names the GPUs
+#   scripts/setup.sh cuda-check          tries whether that back end can be configured here (make cuda-check)
 #   scripts/setup.sh arm                 cross-compiler and emulator for 64-bit ARM (make arm-test); exit status 3 if
 #                                        packages for arm64 cannot be installed, or their programs not run
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
@@ -497,13 +498,18 @@ cuda_architectures() {
   echo "${here:-80;89;90}"
 }
 
-# build_ggml_cuda SOURCES NVCC ARCHITECTURES: builds ggml's CUDA back end. (Called by step, where errexit is off.)
+# configure_ggml_cuda SOURCES NVCC ARCHITECTURES: configures ggml's CUDA back end. (Called by step, where errexit is off.)
+configure_ggml_cuda() {
+  [[ -f $1/ggml.pc.in ]] || : >"$1/ggml.pc.in"  # the template of an installed file, which the package leaves out
+  cmake --fresh -S "$1" -B build/ggml-cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$2" \
+    -DCMAKE_CUDA_ARCHITECTURES="$3" -DBUILD_SHARED_LIBS=ON -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_NATIVE=OFF \
+    -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF
+}
+
+# build_ggml_cuda SOURCES NVCC ARCHITECTURES: builds what that configures. (Likewise.)
 build_ggml_cuda() {
   local build=build/ggml-cuda
-  [[ -f $1/ggml.pc.in ]] || : >"$1/ggml.pc.in"  # the template of an installed file, which the package leaves out
-  cmake --fresh -S "$1" -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$2" \
-    -DCMAKE_CUDA_ARCHITECTURES="$3" -DBUILD_SHARED_LIBS=ON -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_NATIVE=OFF \
-    -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF || return 1
+  configure_ggml_cuda "$@" || return 1
   cmake --build $build --target ggml-cuda --parallel "$(nproc)" || return 1
   mkdir -p $kCuda/lib
   cp -L "$(find $build -name libggml-cuda.so)" $kCuda/lib/libggml-cuda.so.new || return 1
@@ -516,6 +522,27 @@ unpack_ggml() {
   tar -xzf $kSources -C "$1" --strip-components=4 --wildcards '*/vendor/llama.cpp/ggml/*'
 }
 
+# Fetches ggml's sources to a folder, unless they are there.
+ensure_ggml_sources() {
+  [[ $(cat "$1/STAMP" 2>/dev/null) != "$kLlamaVersion" ]] || return 0
+  ensure_venv
+  [[ -f $kSources ]] || step llama-sources "Fetching the sources of ggml ($kLlamaPackage $kLlamaVersion, 77 MB)" \
+    fetch_sources $kVenv/winnow-sources
+  step ggml-sources "Unpacking them" unpack_ggml "$1"
+  rm -rf $kVenv/winnow-sources
+  echo $kLlamaVersion >"$1/STAMP"
+}
+
+# Checks that the back end can be configured here, which a build of half an hour begins with.
+setup_cuda_check() {
+  local nvcc
+  nvcc=$(find_nvcc)
+  [[ -n $nvcc ]] || fail "there is no nvcc here"
+  ensure_ggml_sources $kCuda/ggml
+  step ggml-cuda-configure "Configuring ggml's back end for NVIDIA GPUs" configure_ggml_cuda $kCuda/ggml "$nvcc" 90
+  rm -rf build/ggml-cuda
+}
+
 setup_cuda() {
   local nvcc release architectures stamp sources=${WINNOW_GGML_SOURCES:-$kCuda/ggml} library=${WINNOW_GGML_CUDA:-}
   nvcc=$(find_nvcc)
@@ -525,19 +552,12 @@ setup_cuda() {
   ((${release%.*} >= 12)) || fail "the plugin for NVIDIA GPUs needs nvcc 12 or 13, and $nvcc is $release: name another in CUDACXX"
   architectures=$(cuda_architectures)
   stamp="$kLlamaVersion nvcc $release for $architectures"
-  if [[ -z ${WINNOW_GGML_SOURCES:-} && $(cat "$sources/STAMP" 2>/dev/null) != "$kLlamaVersion" ]]; then
-    ensure_venv
-    [[ -f $kSources ]] || step llama-sources "Fetching the sources of ggml ($kLlamaPackage $kLlamaVersion, 77 MB)" \
-      fetch_sources $kVenv/winnow-sources
-    step ggml-sources "Unpacking them" unpack_ggml "$sources"
-    rm -rf $kVenv/winnow-sources
-    echo $kLlamaVersion >"$sources/STAMP"
-  fi
+  [[ -n ${WINNOW_GGML_SOURCES:-} ]] || ensure_ggml_sources "$sources"
   if [[ -z $library ]]; then
     library=$kCuda/lib/libggml-cuda.so
     if [[ ! -f $library || $(cat $kCuda/STAMP 2>/dev/null) != "$stamp" ]]; then
       rm -f $kCuda/STAMP
-      step ggml-cuda "Building ggml's back end for NVIDIA GPUs ($architectures): 10 core-minutes an architecture and more" \
+      step ggml-cuda "Building ggml's back end for NVIDIA GPUs ($architectures): 30 core-minutes an architecture and more" \
         build_ggml_cuda "$sources" "$nvcc" "$architectures"
       rm -rf build/ggml-cuda
       echo "$stamp" >$kCuda/STAMP
@@ -588,6 +608,7 @@ case ${1:-} in
   wheel) setup_wheel ;;
   wheel-tagger) setup_wheel_tagger ;;
   cuda) setup_cuda ;;
+  cuda-check) setup_cuda_check ;;
   arm) setup_arm ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
