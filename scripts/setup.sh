@@ -538,6 +538,7 @@ setup_cuda_check() {
   local nvcc
   nvcc=$(find_nvcc)
   [[ -n $nvcc ]] || fail "there is no nvcc here"
+  install_packages "${kPackages[@]}"
   ensure_ggml_sources $kCuda/ggml
   step ggml-cuda-configure "Configuring ggml's back end for NVIDIA GPUs" configure_ggml_cuda $kCuda/ggml "$nvcc" 90
   rm -rf build/ggml-cuda
