@@ -53,5 +53,5 @@ for architecture in 80 89 90a; do
 done
 status=0
 for check in "${checks[@]}"; do wait "$check" || status=1; done
-scripts/setup.sh cuda-check || status=1
+CUDACXX=$nvcc scripts/setup.sh cuda-check || status=1
 exit $status

@@ -522,15 +522,19 @@ unpack_ggml() {
   tar -xzf $kSources -C "$1" --strip-components=4 --wildcards '*/vendor/llama.cpp/ggml/*'
 }
 
-# Fetches ggml's sources to a folder, unless they are there.
+# Prints the folder of ggml's sources.
+ggml_sources() { echo "${WINNOW_GGML_SOURCES:-$kCuda/ggml}"; }
+
+# Fetches them, unless they are there or your own.
 ensure_ggml_sources() {
-  [[ $(cat "$1/STAMP" 2>/dev/null) != "$kLlamaVersion" ]] || return 0
+  local to=$kCuda/ggml
+  [[ -z ${WINNOW_GGML_SOURCES:-} && $(cat $to/STAMP 2>/dev/null) != "$kLlamaVersion" ]] || return 0
   ensure_venv
   [[ -f $kSources ]] || step llama-sources "Fetching the sources of ggml ($kLlamaPackage $kLlamaVersion, 77 MB)" \
     fetch_sources $kVenv/winnow-sources
-  step ggml-sources "Unpacking them" unpack_ggml "$1"
+  step ggml-sources "Unpacking them" unpack_ggml $to
   rm -rf $kVenv/winnow-sources
-  echo $kLlamaVersion >"$1/STAMP"
+  echo $kLlamaVersion >$to/STAMP
 }
 
 # Checks that the back end can be configured here, which a build of half an hour begins with.
@@ -539,13 +543,13 @@ setup_cuda_check() {
   nvcc=$(find_nvcc)
   [[ -n $nvcc ]] || fail "there is no nvcc here"
   install_packages "${kPackages[@]}"
-  ensure_ggml_sources $kCuda/ggml
-  step ggml-cuda-configure "Configuring ggml's back end for NVIDIA GPUs" configure_ggml_cuda $kCuda/ggml "$nvcc" 90
+  ensure_ggml_sources
+  step ggml-cuda-configure "Configuring ggml's back end for NVIDIA GPUs" configure_ggml_cuda "$(ggml_sources)" "$nvcc" 90
   rm -rf build/ggml-cuda
 }
 
 setup_cuda() {
-  local nvcc release architectures stamp sources=${WINNOW_GGML_SOURCES:-$kCuda/ggml} library=${WINNOW_GGML_CUDA:-}
+  local nvcc release architectures stamp sources library=${WINNOW_GGML_CUDA:-}
   nvcc=$(find_nvcc)
   [[ -n $nvcc ]] || fail "the plugin for NVIDIA GPUs needs CUDA's compiler nvcc, 12 or 13, which is neither in PATH nor in" \
     "/usr/local/cuda/bin: install the CUDA toolkit, or name nvcc in CUDACXX (make alone builds winnow for processors)"
@@ -553,7 +557,8 @@ setup_cuda() {
   ((${release%.*} >= 12)) || fail "the plugin for NVIDIA GPUs needs nvcc 12 or 13, and $nvcc is $release: name another in CUDACXX"
   architectures=$(cuda_architectures)
   stamp="$kLlamaVersion nvcc $release for $architectures"
-  [[ -n ${WINNOW_GGML_SOURCES:-} ]] || ensure_ggml_sources "$sources"
+  ensure_ggml_sources
+  sources=$(ggml_sources)
   if [[ -z $library ]]; then
     library=$kCuda/lib/libggml-cuda.so
     if [[ ! -f $library || $(cat $kCuda/STAMP 2>/dev/null) != "$stamp" ]]; then

@@ -74,7 +74,7 @@ TEST(RowNorms, MatchTheReference) {
   }
 }
 
-// What factors are for: keys that were multiplied by powers of two have the norms that they had.
+// Keys that were multiplied by powers of two have the norms that they had, by the factors.
 TEST(RowNorms, FactorsTakeOutThoseOfKeys) {
   for (const EntryType key_type : {EntryType::kF16, EntryType::kBF16}) {
     for (const int dim : {16, 80, 256}) {
