@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles the kernels of the CUDA plugin for all of its architectures, without a GPU. Fails if a kernel spills more
-# than a few registers, if the disassembly has no matrix instructions or wide loads, or if ggml's back end, which the
-# plugin needs, cannot be configured. Without nvcc it prints so and passes: the same kernels are tested on fibers
+# Compiles the kernels of the CUDA plugin for all of its architectures and the plugin's other sources, without a GPU.
+# Fails if a kernel spills more than a few registers, if the disassembly has no matrix instructions or wide loads, or if
+# ggml's back end, which the plugin needs, cannot be configured. Without nvcc it prints so and passes: the same kernels are tested on fibers
 # anyway (tests/device/kernels).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,6 +45,19 @@ check_architecture() {
   echo "sm_$architecture: $(grep -c 'Function properties' "$work/$architecture.log") kernels"
 }
 
+# Checks the sources around the kernels, which see the headers of ggml's back end.
+check_host_sources() {
+  local ggml=${WINNOW_GGML_SOURCES:-.venv/winnow-cuda/ggml} source
+  local includes=(-Isrc -Iinclude -isystem "$ggml/src" -isystem "$ggml/include" -isystem "$(dirname "$nvcc")/../include")
+  for source in src/device/cuda/*.cc; do
+    g++ -std=c++20 -Wall -Wextra -Wshadow -Werror -fsyntax-only "${includes[@]}" '-DWINNOW_DEVICE_INTERFACE=""' \
+      '-DWINNOW_GGML_CUDA_VERSION=""' "$source" || return 1
+  done
+  "$nvcc" -std=c++20 -arch=sm_90 "${includes[@]}" -DGGML_CUDA_USE_GRAPHS -c src/device/cuda/ggml_internals.cu \
+    -o "$work/internals.o" || return 1
+  echo "The plugin's other sources compile."
+}
+
 # The architectures compile at the same time, since each compiles one file on one core.
 checks=()
 for architecture in 80 89 90a; do
@@ -53,5 +66,5 @@ for architecture in 80 89 90a; do
 done
 status=0
 for check in "${checks[@]}"; do wait "$check" || status=1; done
-CUDACXX=$nvcc scripts/setup.sh cuda-check || status=1
+if CUDACXX=$nvcc scripts/setup.sh cuda-check; then check_host_sources || status=1; else status=1; fi
 exit $status

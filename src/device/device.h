@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cache/entry_memory.h"
 #include "device/kernel_plans.h"
@@ -62,6 +63,14 @@ class Recording {
   virtual void replay() = 0;
 };
 
+// Copies to a device that run beside its queue (Device::upload_beside()). Its destructor waits for them.
+class SideUpload {
+ public:
+  virtual ~SideUpload() = default;
+  // Makes what is queued from now on wait for the copies. Throws Error(kInternal) if one of them failed.
+  virtual void join() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -82,6 +91,10 @@ class Device {
 
   // Copies to the device; `from` may change once this returns.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  // Begins to copy to the device as soon as what has been queued by now is done, beside all that is queued later. The
+  // bytes that are copied must stay as they are until join() of the result has returned, and what is queued before that
+  // must not touch the places that they are copied to. Only one upload may run at a time.
+  virtual std::unique_ptr<SideUpload> upload_beside(std::vector<ByteCopy> copies) = 0;
   // Copies from the device and waits for it.
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill_zero(void* to, std::size_t bytes) = 0;

@@ -96,6 +96,10 @@ class HostDevice final : public Device {
     require_not_recording("an upload");
     memory_->write(static_cast<std::byte*>(to), from, bytes);
   }
+  std::unique_ptr<SideUpload> upload_beside(std::vector<ByteCopy> copies) override {
+    require_not_recording("an upload");
+    return std::make_unique<LateUpload>(*this, std::move(copies));
+  }
   void download(void* to, const void* from, std::size_t bytes) override {
     require_not_recording("a download");
     memory_->read(to, static_cast<const std::byte*>(from), bytes);
@@ -165,6 +169,25 @@ class HostDevice final : public Device {
    private:
     HostDevice& device_;
     std::vector<Work> works_;
+  };
+
+  // Copies as late as an upload beside the queue may: until then the places hold what no work may meet.
+  class LateUpload final : public SideUpload {
+   public:
+    LateUpload(HostDevice& device, std::vector<ByteCopy> copies) : device_(device), copies_(std::move(copies)) {
+      for (const ByteCopy& copy : copies_) {
+        const std::vector<unsigned char> garbage(copy.bytes, 0xff);  // NaN in every type of float
+        device_.memory_->write(copy.to, garbage.data(), copy.bytes);
+      }
+    }
+    void join() override {
+      device_.require_not_recording("a wait for an upload");
+      for (const ByteCopy& copy : copies_) device_.memory_->write(copy.to, copy.from, copy.bytes);
+    }
+
+   private:
+    HostDevice& device_;
+    std::vector<ByteCopy> copies_;
   };
 
   struct FreeBackend {

@@ -5,6 +5,7 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include "../expect_error.h"
 #include "device/devices.h"
+#include "device/host_fault.h"
 
 namespace winnow::device {
 namespace {
@@ -140,6 +142,30 @@ TEST(HostDeviceTest, CopiesReadAllBeforeTheyWrite) {
   EXPECT_EQ(read, (std::vector<float>{4, 3, 2, 1}));
   memory->give_back(block, 4 * sizeof(float));
   memory->free(block, 4 * sizeof(float));
+}
+
+// What is queued before join() meets no numbers, so that a wait that was forgotten is seen.
+TEST(HostDeviceTest, UploadsBesideTheQueueAreThereWhenTheyAreJoined) {
+  const std::shared_ptr<Device> device = open_host_device(HostDeviceOptions{});
+  const Buffer buffer = device->allocate(64 * sizeof(float));
+  const std::vector<float> before = count_up(64), after = count_up(32, 1000);
+  upload(*device, buffer.data(), before);
+  const auto begin = [&] {
+    return device->upload_beside({{.to = buffer.data(),
+                                   .from = reinterpret_cast<const std::byte*>(after.data()),
+                                   .bytes = after.size() * sizeof(float)}});
+  };
+  std::unique_ptr<SideUpload> upload = begin();
+  const std::vector<float> meanwhile = downloaded<float>(*device, buffer.data(), 64);
+  EXPECT_TRUE(std::all_of(meanwhile.begin(), meanwhile.begin() + 32, [](float x) { return std::isnan(x); }));
+  upload->join();
+  std::vector<float> expected = after;
+  expected.insert(expected.end(), before.begin() + 32, before.end());
+  EXPECT_EQ(downloaded<float>(*device, buffer.data(), 64), expected);
+
+  upload = begin();
+  const HostFault fault(HostFault::Kind::kLost, 1);
+  expect_error(ErrorCode::kInternal, "lost", [&] { upload->join(); });
 }
 
 TEST(HostDeviceTest, AGraphComputesInItsMemory) {

@@ -1,9 +1,14 @@
 // Models of which a device's memory holds some layers' weights only, beside engines that hold all of them.
+#include "engine/device/device_weights.h"
+
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "device/devices.h"
+#include "device/host_fault.h"
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
 #include "model/tiny_architectures.h"
@@ -48,6 +53,65 @@ TEST(DeviceWeights, StreamedLayersComputeWhatResidentOnesDo) {
       EXPECT_EQ(answers_of(*streamed, for_device(full_options()), 60, tiny.n_vocab), expected) << n;
     }
   }
+}
+
+// Returns whether a matrix on the device is the file's.
+bool is_there(device::Device& device, const ggml_tensor* on_device, const ggml_tensor* in_file) {
+  std::vector<std::byte> bytes(ggml_nbytes(in_file));
+  device.download(bytes.data(), on_device->data, bytes.size());
+  return std::memcmp(bytes.data(), in_file->data, bytes.size()) == 0;
+}
+
+// The test device's uploads beside its queue come when they are waited for, and their places hold no numbers until
+// then.
+TEST(DeviceWeights, TheNextLayerIsCopiedWhileALayerComputes) {
+  TinyModelOptions tiny;
+  tiny.n_layer = 4;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  const Model::Impl& impl = model->impl();
+  const Weights in_file = load_weights(impl.file, impl.spec);
+  const std::shared_ptr<device::Device> device = device::open_device("host:64");
+  DeviceWeights weights(*device, impl, 1);
+  const auto there = [&] {  // the layers whose matrices are on the device
+    std::vector<int> layers;
+    for (int l = 0; l < 4; ++l) {
+      const auto at = static_cast<std::size_t>(l);
+      const ggml_tensor* const matrix = weights.stored().layers[at].wo;
+      if (is_there(*device, matrix, in_file.layers[at].wo)) layers.push_back(l);
+    }
+    return layers;
+  };
+  const auto use = [&](int layer) {
+    weights.use(layer);
+    return there();
+  };
+  EXPECT_EQ(use(0), std::vector<int>{0});
+  EXPECT_EQ(use(1), (std::vector<int>{0, 1}));  // 2 is on its way
+  EXPECT_EQ(use(1), (std::vector<int>{0, 1}));
+  EXPECT_EQ(use(3), (std::vector<int>{0, 2, 3}));  // out of order: what was on its way is let end
+  EXPECT_EQ(use(1), (std::vector<int>{0, 1, 2}));  // 1 and 3 have the same place
+  EXPECT_EQ(use(2), (std::vector<int>{0, 2}));     // 3 is on its way
+  EXPECT_EQ(use(3), (std::vector<int>{0, 2, 3}));  // the next pass begins with 1, whose place is taken
+  const device::HostFault fault(device::HostFault::Kind::kLost, 1);
+  expect_error(ErrorCode::kInternal, "lost", [&] { weights.use(1); });
+}
+
+// A device that failed to copy a layer is asked again.
+TEST(DeviceWeights, ALayerThatDidNotComeIsFetchedAgain) {
+  TinyModelOptions tiny;
+  tiny.n_layer = 3;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  const Model::Impl& impl = model->impl();
+  const Weights in_file = load_weights(impl.file, impl.spec);
+  const std::shared_ptr<device::Device> device = device::open_device("host:64");
+  DeviceWeights weights(*device, impl, 0);
+  weights.use(0);
+  {
+    const device::HostFault fault(device::HostFault::Kind::kLost, 1);
+    expect_error(ErrorCode::kInternal, "lost", [&] { weights.use(1); });
+  }
+  weights.use(1);
+  EXPECT_TRUE(is_there(*device, weights.stored().layers[1].wo, in_file.layers[1].wo));
 }
 
 // Values are projected by W_O, of all layers in turn while the prompt is read, and again when a turn is cut.

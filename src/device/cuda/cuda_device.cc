@@ -14,6 +14,7 @@
 #include "device/cuda/cuda_kernels.h"
 #include "device/cuda/cuda_memory.h"
 #include "device/cuda/cuda_queue.h"
+#include "device/cuda/cuda_side_uploads.h"
 #include "winnow/error.h"
 
 namespace winnow::device {
@@ -132,6 +133,27 @@ class CudaRecording final : public Recording {
   cudaGraphExec_t graph_;
 };
 
+class CudaSideUpload final : public SideUpload {
+ public:
+  CudaSideUpload(std::shared_ptr<CudaSideUploads> uploads, std::vector<ByteCopy> copies)
+      : uploads_(std::move(uploads)) {
+    uploads_->begin(std::move(copies));
+  }
+  CudaSideUpload(const CudaSideUpload&) = delete;
+  CudaSideUpload& operator=(const CudaSideUpload&) = delete;
+  ~CudaSideUpload() override {
+    if (!is_joined_) uploads_->abandon();
+  }
+  void join() override {
+    is_joined_ = true;
+    uploads_->join();
+  }
+
+ private:
+  std::shared_ptr<CudaSideUploads> uploads_;
+  bool is_joined_ = false;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, DeviceInfo info)
@@ -176,6 +198,10 @@ class CudaDevice final : public Device {
   std::shared_ptr<EntryMemory> memory() override { return memory_; }
 
   void upload(void* to, const void* from, std::size_t bytes) override { queue_->upload(to, from, bytes); }
+  std::unique_ptr<SideUpload> upload_beside(std::vector<ByteCopy> copies) override {
+    if (side_uploads_ == nullptr) side_uploads_ = std::make_shared<CudaSideUploads>(queue_);  // few models need them
+    return std::make_unique<CudaSideUpload>(side_uploads_, std::move(copies));
+  }
   void download(void* to, const void* from, std::size_t bytes) override { queue_->download(to, from, bytes); }
   void fill_zero(void* to, std::size_t bytes) override {
     const std::lock_guard lock(queue_->mutex());
@@ -230,6 +256,7 @@ class CudaDevice final : public Device {
   Backend backend_;
   std::shared_ptr<CudaQueue> queue_;
   std::shared_ptr<CudaMemory> memory_;
+  std::shared_ptr<CudaSideUploads> side_uploads_;
   Cublas cublas_;
 };
 

@@ -1,5 +1,5 @@
-// The only stream of a CUDA device, in which ggml's graphs, winnow's kernels and all copies run in order, and the
-// pinned memory through which bytes are copied between it and the process.
+// The main stream of a CUDA device, in which ggml's graphs, winnow's kernels and nearly all copies run in order, and
+// the pinned memory through which bytes are copied between it and the process.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "winnow/error.h"
 
@@ -46,15 +47,16 @@ struct WeightBytes {
   std::size_t all = 0;
   std::vector<std::size_t> matrices;  // [layer], part of `all`
 
-  // Return the bytes of all but the matrices of the layers from n on, and of the place that these share.
+  // Return the bytes of all but the matrices of the layers from n on, and of a slot of these.
   std::size_t resident(std::size_t n) const {
     return all - std::accumulate(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end(), std::size_t{0});
   }
-  std::size_t streamed(std::size_t n) const {
+  std::size_t slot(std::size_t n) const {
     return n == matrices.size() ? 0
                                 : *std::max_element(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end());
   }
-  std::size_t with(std::size_t n) const { return resident(n) + streamed(n); }
+  std::size_t n_slots(std::size_t n) const { return std::min<std::size_t>(DeviceWeights::kSlots, matrices.size() - n); }
+  std::size_t with(std::size_t n) const { return resident(n) + n_slots(n) * slot(n); }
 };
 
 std::vector<const ggml_tensor*> matrices_of(LayerWeights& layer) {
@@ -130,16 +132,17 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, i
   const std::size_t n = count_resident(bytes, device, n_resident), n_layers = weights_.layers.size();
   n_resident_ = static_cast<int>(n);
   buffer_ = device.allocate(bytes.resident(n));
-  if (n < n_layers) streamed_ = device.allocate(bytes.streamed(n));
+  for (std::size_t i = 0; i < bytes.n_slots(n); ++i) slots_[i] = device.allocate(bytes.slot(n));
 
   const std::vector<ggml_tensor**> places = places_of(weights_);
   context_.reset(make_context(places.size()));
   std::map<const ggml_tensor*, ggml_tensor*> placed;
   matrices_.resize(n_layers);
   for (std::size_t l = n; l < n_layers; ++l) {
-    std::byte* to = streamed_.data();
+    const device::Buffer& slot = slots_[slot_of(static_cast<int>(l))];
+    std::byte* to = slot.data();
     for (const ggml_tensor* matrix : matrices_of(weights_.layers[l])) {
-      placed[matrix] = place_tensor(context_.get(), matrix->type, matrix, streamed_, to);
+      placed[matrix] = place_tensor(context_.get(), matrix->type, matrix, slot, to);
       matrices_[l].push_back({.from = matrix, .to = to});
       to += bytes_of(matrix);
     }
@@ -148,7 +151,8 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, i
   for (ggml_tensor* const* place : places) {
     ggml_tensor*& on_device = placed[*place];
     if (on_device != nullptr) continue;
-    put(to, *place);
+    device.upload(to, (*place)->data, ggml_nbytes(*place));
+    device.fill_zero(to + ggml_nbytes(*place), kPadding);
     on_device = place_tensor(context_.get(), (*place)->type, *place, buffer_, to);
     to += bytes_of(*place);
   }
@@ -166,20 +170,45 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, i
   if (most_converted > 0) converted_ = device.allocate(most_converted);
 }
 
-// Queues the copy of a tensor's numbers to the device.
-void DeviceWeights::put(std::byte* to, const ggml_tensor* from) {
-  device_.fill_zero(to + ggml_nbytes(from), kPadding);
-  device_.upload(to, from->data, ggml_nbytes(from));
+const LayerWeights& DeviceWeights::use(int layer) {
+  if (is_streamed(layer)) {
+    const auto fetch_unless_there = [this](int streamed) {
+      if (in_slot_[slot_of(streamed)] != streamed) fetch(streamed);
+    };
+    fetch_unless_there(layer);
+    if (uploaded_layer_ == layer) await_upload();
+    const int last = static_cast<int>(weights_.layers.size()) - 1, next = layer == last ? n_resident_ : layer + 1;
+    if (slot_of(next) != slot_of(layer)) fetch_unless_there(next);
+  }
+  return weights_.layers[static_cast<std::size_t>(layer)];
 }
 
-const LayerWeights& DeviceWeights::use(int layer) {
-  const auto at = static_cast<std::size_t>(layer);
-  if (is_streamed(layer) && layer != used_layer_) {
-    used_layer_ = -1;  // until all of it is queued
-    for (const Streamed& matrix : matrices_[at]) put(matrix.to, matrix.from);
-    used_layer_ = layer;
+// Begins to copy a layer's matrices to its slot. All that reads those of another layer there must have been queued.
+void DeviceWeights::fetch(int streamed_layer) {
+  await_upload();
+  int& in_slot = in_slot_[slot_of(streamed_layer)];
+  in_slot = -1;  // until all is queued
+  std::vector<ByteCopy> copies;
+  for (const Streamed& matrix : matrices_[static_cast<std::size_t>(streamed_layer)]) {
+    const std::size_t bytes = ggml_nbytes(matrix.from);
+    device_.fill_zero(matrix.to + bytes, kPadding);
+    copies.push_back({.to = matrix.to, .from = static_cast<const std::byte*>(matrix.from->data), .bytes = bytes});
   }
-  return weights_.layers[at];
+  upload_ = device_.upload_beside(std::move(copies));
+  in_slot = uploaded_layer_ = streamed_layer;
+}
+
+// Lets what is queued from now on wait for the upload that runs, if one does.
+void DeviceWeights::await_upload() {
+  if (upload_ == nullptr) return;
+  const std::unique_ptr<device::SideUpload> upload = std::move(upload_);
+  const int layer = std::exchange(uploaded_layer_, -1);
+  try {
+    upload->join();
+  } catch (...) {
+    in_slot_[slot_of(layer)] = -1;
+    throw;
+  }
 }
 
 bool DeviceWeights::can_convert(int layer) const {

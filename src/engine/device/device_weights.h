@@ -1,8 +1,9 @@
 // A model's weights in a device's memory, in the file's own types, and one layer's at a time as bfloat16: with many
 // rows a product of converted weights is worth the conversion. Where not all fit, the last layers' matrices stay in the
-// machine's memory and share one place on the device, to which a layer's are copied when it is used.
+// machine's memory and take turns in two places on the device: while a layer computes, the next one's are copied.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,8 @@ namespace winnow {
 // Holds tensors that lie in the device's memory. Not thread-safe.
 class DeviceWeights {
  public:
+  static constexpr std::size_t kSlots = 2;  // in which streamed layers take turns
+
   // Uploads all weights of the model but the embeddings that are not its output matrix, too. Throws
   // Error(kOutOfMemory), with what is needed and what is free. Both must outlive this.
   //   n_resident: layers whose matrices are uploaded once and for all, the first ones; -1: all, if they fit, else as
@@ -24,9 +27,10 @@ class DeviceWeights {
   DeviceWeights(device::Device& device, const Model::Impl& model, int n_resident);
 
   // Returns the tensors; those that are not uploaded are null. The matrices of streamed layers have the same addresses
-  // in turns, with their numbers from use() on until another layer's.
+  // in turns, with their numbers for what is queued between use() of the layer and of another one.
   const Weights& stored() const { return weights_; }
-  // Returns a layer, and queues the copy of its matrices if it is streamed and was not the one that was used last.
+  // Returns a layer. If it is streamed, what is queued from now on waits for its matrices, and the copy of the next
+  // layer's begins. Throws Error(kInternal) if the device failed to copy.
   const LayerWeights& use(int layer);
   bool is_streamed(int layer) const { return layer >= n_resident_; }
   int n_streamed() const { return static_cast<int>(weights_.layers.size()) - n_resident_; }
@@ -37,7 +41,7 @@ class DeviceWeights {
   // the conversion unless it is the layer that was asked for last.
   const LayerWeights& converted(int layer);
 
-  std::size_t bytes() const { return buffer_.bytes() + streamed_.bytes() + converted_.bytes(); }
+  std::size_t bytes() const { return buffer_.bytes() + slots_[0].bytes() + slots_[1].bytes() + converted_.bytes(); }
 
  private:
   struct ContextDeleter {
@@ -51,17 +55,24 @@ class DeviceWeights {
     std::byte* to;
   };
 
-  void put(std::byte* to, const ggml_tensor* from);
+  std::size_t slot_of(int streamed_layer) const {
+    return static_cast<std::size_t>(streamed_layer - n_resident_) % kSlots;
+  }
+  void fetch(int streamed_layer);
+  void await_upload();
 
   device::Device& device_;
-  device::Buffer buffer_, streamed_, converted_;
+  device::Buffer buffer_, converted_;
+  std::array<device::Buffer, kSlots> slots_;  // of streamed layers' matrices
   Context context_, converted_context_;
   Weights weights_;  // on the device; owns what is streamed from
   int n_resident_ = 0;
   std::vector<std::vector<Streamed>> matrices_;  // [layer], of the streamed ones
-  int used_layer_ = -1;                          // the streamed layer whose matrices are on the device
-  LayerWeights layer_;                           // converted
-  int held_layer_ = -1;                          // which layer_ is
+  std::array<int, kSlots> in_slot_{-1, -1};     // the layers whose matrices are in the slots, or are being copied there
+  std::unique_ptr<device::SideUpload> upload_;  // that runs; ends before the slots do
+  int uploaded_layer_ = -1;                     // by it
+  LayerWeights layer_;                          // converted
+  int held_layer_ = -1;                         // which layer_ is
 };
 
 }  // namespace winnow
