@@ -145,6 +145,23 @@ struct Compute::Impl {
   // The loop that parallel_for runs, as a graph of one node.
   Graph loop{4};
   float loop_output = 0;
+
+  // Returns a graph of some of a graph's nodes, valid until the next one is asked for.
+  ggml_cgraph* part_of(ggml_cgraph* whole, int first, int last) {
+    const auto n = static_cast<std::size_t>(last - first);
+    const std::size_t bytes = ggml_graph_overhead_custom(n, false) + ggml_tensor_overhead();
+    if (part_memory.size() < bytes) part_memory.resize(bytes);
+    part.reset(ggml_init({.mem_size = part_memory.size(), .mem_buffer = part_memory.data(), .no_alloc = true}));
+    ggml_cgraph* nodes = ggml_new_graph_custom(part.get(), n, false);
+    for (int i = first; i < last; ++i) ggml_graph_add_node(nodes, ggml_graph_node(whole, i));
+    return nodes;
+  }
+
+  struct FreeContext {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+  std::vector<std::byte> part_memory;
+  std::unique_ptr<ggml_context, FreeContext> part;
 };
 
 namespace {
@@ -167,11 +184,19 @@ Compute::~Compute() { ggml_threadpool_free(impl_->pool); }
 
 void Compute::run(Graph& graph) {
   require_threads(n_threads_);
+  graph.run_parts([&](int first, int last) {
+    const bool is_whole = first == 0 && last == ggml_graph_n_nodes(graph.nodes());
+    run_nodes(is_whole ? graph.nodes() : impl_->part_of(graph.nodes(), first, last));
+  });
+}
+
+// Runs a graph of which ggml computes all nodes.
+void Compute::run_nodes(ggml_cgraph* nodes) {
   if (n_threads_ > 1) impl_->load.begin();
-  ggml_cplan plan = ggml_graph_plan(graph.nodes(), impl_->load.n_threads(), impl_->pool);
+  ggml_cplan plan = ggml_graph_plan(nodes, impl_->load.n_threads(), impl_->pool);
   if (impl_->work.size() < plan.work_size) impl_->work.resize(plan.work_size);
   plan.work_data = impl_->work.data();
-  const ggml_status status = ggml_graph_compute(graph.nodes(), &plan);
+  const ggml_status status = ggml_graph_compute(nodes, &plan);
   if (n_threads_ > 1) impl_->load.end();
   if (impl_->error) {
     const std::exception_ptr error = std::exchange(impl_->error, nullptr);
@@ -189,6 +214,7 @@ void Compute::fail(std::exception_ptr error) noexcept {
 
 void Compute::parallel_for(int n_items, const std::function<void(int)>& body) {
   if (n_items <= 0) return;
+  if (n_items == 1) return body(0);  // waking the team takes longer than many a body
   std::atomic<int> next{0};
   std::function<void()> loop = [&] {
     try {

@@ -50,7 +50,8 @@ class Compute {
   // ith, ith + nth, ...
   int n_threads() const { return n_threads_; }
 
-  // Runs the graph. Rethrows the first exception of a custom node (guard).
+  // Runs the graph: ggml's nodes on the threads, and the work of winnow's own, which may run loops on them
+  // (parallel_for), on the calling thread. Rethrows the first exception of a custom node (guard) or of that work.
   void run(Graph& graph);
 
   // Runs body(i) for every i in [0, n_items) on the threads, handed out one by one.
@@ -71,6 +72,7 @@ class Compute {
   }
 
  private:
+  void run_nodes(ggml_cgraph* nodes);
   void fail(std::exception_ptr error) noexcept;
 
   struct Impl;

@@ -3,7 +3,19 @@
 #include <ggml-alloc.h>
 #include <ggml.h>
 
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
 namespace winnow {
+namespace {
+
+// ggml computes no node of winnow's own: a graph is run in parts that leave it out.
+void never_run(ggml_tensor* /*dst*/, int /*ith*/, int /*nth*/, void* /*userdata*/) {}
+void never_run_2(ggml_tensor* /*dst*/, const ggml_tensor* /*a*/, const ggml_tensor* /*b*/, int /*ith*/, int /*nth*/,
+                 void* /*userdata*/) {}
+
+}  // namespace
 
 void GraphNodes::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
 void GraphNodes::AllocatorDeleter::operator()(ggml_gallocr* allocator) const { ggml_gallocr_free(allocator); }
@@ -19,6 +31,7 @@ GraphNodes::GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory)
 GraphNodes::~GraphNodes() = default;
 
 void GraphNodes::reset() {
+  own_.clear();
   context_.reset();
   ggml_init_params params{};
   params.mem_size = arena_.size();
@@ -37,7 +50,40 @@ ggml_tensor* GraphNodes::leaf(int type, std::int64_t ne0, std::int64_t ne1, void
   return tensor;
 }
 
-bool GraphNodes::take_memory() { return ggml_gallocr_alloc_graph(allocator_.get(), graph_); }
+ggml_tensor* GraphNodes::own(int type, std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
+                             std::function<void(ggml_tensor*)> work) {
+  std::vector<ggml_tensor*> args(inputs.begin(), inputs.end());
+  ggml_tensor* node = ggml_custom_4d(context(), static_cast<ggml_type>(type), ne0, ne1, 1, 1, args.data(),
+                                     static_cast<int>(args.size()), never_run, 1, nullptr);
+  own_.push_back({.node = node, .work = std::move(work)});
+  return node;
+}
+
+ggml_tensor* GraphNodes::own_in_place(ggml_tensor* x, ggml_tensor* input, std::function<void(ggml_tensor*)> work) {
+  ggml_tensor* node = ggml_map_custom2_inplace(context(), x, input, never_run_2, 1, nullptr);
+  own_.push_back({.node = node, .work = std::move(work)});
+  return node;
+}
+
+bool GraphNodes::take_memory() {
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) return false;
+  if (own_.empty()) return true;
+  std::unordered_map<const ggml_tensor*, int> index_of;
+  for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) index_of.emplace(ggml_graph_node(graph_, i), i);
+  for (Own& own : own_) own.index = index_of.at(own.node);
+  std::sort(own_.begin(), own_.end(), [](const Own& a, const Own& b) { return a.index < b.index; });
+  return true;
+}
+
+void GraphNodes::run_parts(const std::function<void(int, int)>& compute) const {
+  int first = 0;
+  for (const Own& own : own_) {
+    if (own.index > first) compute(first, own.index);
+    own.work(own.node);
+    first = own.index + 1;
+  }
+  if (const int end = ggml_graph_n_nodes(graph_); end > first) compute(first, end);
+}
 
 std::size_t GraphNodes::result_bytes() const { return ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
 

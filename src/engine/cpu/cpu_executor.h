@@ -1,4 +1,4 @@
-// The executor of this machine's processor: ggml's graphs on ggml's threads, with winnow's kernels as custom nodes.
+// The executor of this machine's processor: ggml's graphs on ggml's threads, with winnow's kernels between and in them.
 #pragma once
 
 #include <atomic>
@@ -38,6 +38,7 @@ class CpuExecutor final : public Executor {
   const Model::Impl& model() const { return model_; }
   Compute& compute() { return compute_; }
   ConvertedLayer& converted() { return converted_; }
+  Graph& graph() { return graph_; }
   int n_batch() const { return n_batch_; }
   // Writes the embeddings of tokens to `hidden` [n_tokens][n_embd], times the model's embedding scale.
   void embed(std::span<const Token> tokens, float* hidden) const;

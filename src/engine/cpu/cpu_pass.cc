@@ -30,7 +30,7 @@ CpuPass::CpuPass(CpuExecutor& executor, const PassPlan& plan)
       plan_(plan),
       hidden_(static_cast<std::size_t>(plan.n_rows) * static_cast<std::size_t>(executor.model().spec.n_embd) *
               sizeof(float)),
-      attention_(executor.model(), *plan.entries, executor.compute()) {
+      attention_(executor.model(), *plan.entries, executor.compute(), executor.graph()) {
   if (ExpertPass::is_needed(executor.model().spec)) experts_.emplace(executor, row(0), plan.n_rows);
   if (executor.model().spec.has_per_layer_embeddings()) tokens_.resize(static_cast<std::size_t>(plan.n_rows));
 }

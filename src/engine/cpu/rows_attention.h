@@ -1,7 +1,6 @@
 // Attention of many rows of one sequence: prefill and appended turns.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,11 +16,12 @@
 
 namespace winnow {
 
-// Stores and attends to the rows of one batch in one layer at a time: call begin(), then build and run the graph.
+// Stores and attends to the rows of one batch in one layer at a time: call begin(), then build and run the graph, in
+// which both are nodes of winnow's own.
 class RowsAttention : public SequenceHook {
  public:
-  // Keys and values go to the sink. All arguments and recorders must outlive the pass.
-  RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute);
+  // Keys and values go to the sink. The nodes are those of `graph`. All arguments and recorders must outlive the pass.
+  RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute, Graph& graph);
 
   // Sets the rows of a layer with attention; what the plan points to must outlive the graph.
   void begin(const LayerPlan& plan);
@@ -34,16 +34,18 @@ class RowsAttention : public SequenceHook {
                      std::span<ggml_tensor* const> inputs) override;
 
  private:
-  static void store(ggml_tensor* dst, int ith, int nth, void* userdata);
-  static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
-  void store_rows(const ggml_tensor* dst, int ith, int nth);
-  void attend_rows(const ggml_tensor* dst, int ith);
+  void store(const float* k, const float* v, const float* q, const float* q_unrotated);
+  void store_row(std::int32_t row, const float* k, const float* v, const float* q);
+  void attend_rows(const float* q, float* out);
+  void attend_block(int block, int kv_head, const float* q, float* out, MappedMemory& scratch);
+  bool wants_sums(std::int32_t position) const;
 
   const Model::Impl& model_;
   EntrySink& sink_;
   EntryType key_type_;
   EntryType value_type_;
   Compute& compute_;
+  Graph& graph_;
   const LayerSpec* spec_ = nullptr;  // of the present layer
   kernels::AttentionShape kernel_shape_{};
 
@@ -56,7 +58,6 @@ class RowsAttention : public SequenceHook {
   std::int32_t first_position_ = 0;
   std::vector<EntrySink::Head> heads_;  // [n_kv_head]
   RecurrentRows recurrent_;
-  std::atomic<int> next_task_{0};
   std::vector<MappedMemory> scratch_;  // [n_threads]
 };
 
