@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <istream>
+#include <numeric>
 #include <ostream>
 #include <span>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "cache/ragged_cache.h"
 
 namespace winnow {
+
+inline constexpr std::int64_t kMiB = 1 << 20;
 
 // A cache entry as plain data.
 struct TestEntry {
@@ -91,6 +94,13 @@ inline void restore_layers(RaggedCache& cache, std::istream& in) {
 
 inline std::vector<TestEntry> read_head(const RaggedCache& cache, int layer, int kv_head) {
   return read_entries(cache.shape(), cache.entries(layer, kv_head), cache.memory());
+}
+
+// Returns first, ..., end - 1.
+inline std::vector<std::int32_t> range(std::int32_t first, std::int32_t end) {
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(end - first));
+  std::iota(positions.begin(), positions.end(), first);
+  return positions;
 }
 
 inline std::vector<std::int32_t> positions_of(const std::vector<TestEntry>& entries) {

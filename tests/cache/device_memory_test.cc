@@ -17,7 +17,7 @@
 namespace winnow {
 namespace {
 
-constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kDeviceMiB = 1 << 20;
 
 std::vector<std::int32_t> every(std::int32_t step, std::int32_t n) {
   std::vector<std::int32_t> indices;
@@ -42,11 +42,11 @@ TEST_F(DeviceMemory, SlabsGrowWithWhatIsThere) {
   constexpr std::size_t kPage = 16'448, kBeside = 64;
   std::vector<PageRef> pages;
   std::size_t n_blocks = 0;
-  while (pool_->statistics().bytes_in_use < 256 * kMiB) {
+  while (pool_->statistics().bytes_in_use < 256 * kDeviceMiB) {
     pages.push_back(pool_->acquire(kPage, kBeside));
     const PoolStatistics now = pool_->statistics();
     ASSERT_GE(now.bytes_resident, now.bytes_in_use);
-    ASSERT_LE(now.bytes_resident, now.bytes_in_use + std::max(2 * kMiB, now.bytes_in_use / 7));
+    ASSERT_LE(now.bytes_resident, now.bytes_in_use + std::max(2 * kDeviceMiB, now.bytes_in_use / 7));
     ASSERT_EQ(reinterpret_cast<std::uintptr_t>(pages.back().data()) % 64, 0U);
     n_blocks = memory_->n_blocks();
   }
@@ -74,7 +74,7 @@ TEST_F(DeviceMemory, TakesASmallerSlabWhereALargeOneIsRefused) {
   memory_->fail(1, 1);
   const PageRef page = pool_->acquire(kPage, kBeside);
   EXPECT_TRUE(memory_->has_failed());
-  EXPECT_LE(pool_->statistics().bytes_resident, kMiB + 8192);
+  EXPECT_LE(pool_->statistics().bytes_resident, kDeviceMiB + 8192);
   EXPECT_EQ(pool_->statistics().pages_in_use, 1U);
 }
 

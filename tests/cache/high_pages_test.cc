@@ -16,12 +16,6 @@ CacheShape high_shape(int n_layer = 2, int n_kv_head = 2) {
   return shape;
 }
 
-std::vector<std::int32_t> up_to(std::int32_t n) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(n));
-  for (std::int32_t i = 0; i < n; ++i) all[static_cast<std::size_t>(i)] = i;
-  return all;
-}
-
 // Expects the head's entries to be `rows`, up to the rounding of their types, and returns how many are stored in more
 // bits. If was_coded, plain entries may have been coded before.
 std::int64_t expect_stored(const RaggedCache& cache, int layer, int head, const std::vector<Row>& rows,
@@ -67,7 +61,7 @@ TEST(HighPages, HoldTheEntriesThatAreNamed) {
     return list;
   }();
   copied.append_from(0, 0, source.entries(0, 0), chosen, high);
-  kept.append_from(0, 0, source.entries(0, 0), up_to(200));
+  kept.append_from(0, 0, source.entries(0, 0), range(0, 200));
   kept.keep(0, 0, chosen, high);
   const std::size_t bytes =
       shape.head_bytes(0, std::ssize(chosen)) + high.size() * (shape.high_entry_bytes(0) - shape.entry_bytes(0));
@@ -166,7 +160,7 @@ TEST(LaterPages, HoldWhatFollowsACut) {
   RaggedCache source(shape.plain(), pool), cache(shape, pool);
   constexpr std::int32_t kCut = kPlainEntries + 2 * kPageEntries, kMore = 2 * kPageEntries + 5;
   std::vector<Row> rows = extend(source, 0, 0, kCut, 0, random);
-  cache.append_from(0, 0, source.entries(0, 0), up_to(kCut));
+  cache.append_from(0, 0, source.entries(0, 0), range(0, kCut));
   for (Row& row : extend(cache, 0, 0, kMore, kCut, random)) rows.push_back(std::move(row));
   cache.settle();
   const auto expect_types = [&](const RaggedCache& of) {
@@ -198,7 +192,7 @@ TEST(LaterPages, HoldWhatFollowsACut) {
 
   // A cut stores all entries in the types of the coarse ones; a fork keeps its pages.
   const RaggedCache fork = cache.fork();
-  cache.keep(0, 0, up_to(kCut + kMore));
+  cache.keep(0, 0, range(0, kCut + kMore));
   EXPECT_EQ(cache.bytes(), shape.head_bytes(0, kCut + kMore));
   expect_types(fork);
 
@@ -233,7 +227,7 @@ TEST(HighPages, WaitForTheirValuesAndGiveUpBits) {
     const std::vector<std::int32_t> most(third.begin() + 10, third.begin() + 10 + 3 * kPageEntries);
     at_once.append_from(0, 0, source.entries(0, 0), third, high);
     waiting.hold_values();
-    waiting.append_from(0, 0, source.entries(0, 0), up_to(180), most);
+    waiting.append_from(0, 0, source.entries(0, 0), range(0, 180), most);
     waiting.keep(0, 0, third, high);  // indices of the stored entries, which are all 180
     EXPECT_TRUE(waiting.holds_values());
     waiting.code_values([](int n, const std::function<void(int)>& body) {
@@ -261,7 +255,7 @@ TEST(HighPages, ACutWritesOnlyPagesThatChange) {
   std::mt19937 random(23);
   RaggedCache source(shape.plain(), pool), cache(shape, pool);
   extend(source, 0, 0, kPlainEntries + 8 * kPageEntries, 0, random);
-  const std::vector<std::int32_t> all = up_to(kPlainEntries + 8 * kPageEntries);
+  const std::vector<std::int32_t> all = range(0, kPlainEntries + 8 * kPageEntries);
   std::vector<std::int32_t> high;  // two pages
   for (std::int32_t i = 10; std::ssize(high) < 2 * kPageEntries; i += 3) high.push_back(i);
   cache.append_from(0, 0, source.entries(0, 0), all, high);
@@ -306,7 +300,7 @@ TEST(HighPages, ADroppedTurnLeavesWhatAFileCanHold) {
   std::mt19937 random(9);
   RaggedCache source(shape.plain(), pool), cache(shape, pool), restored(shape, pool);
   extend(source, 0, 0, 60, 0, random);
-  const std::vector<std::int32_t> all = up_to(60);
+  const std::vector<std::int32_t> all = range(0, 60);
   cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(60 - kPageEntries));
   extend(cache, 0, 0, 2, 60, random);
   cache.truncate(60);
@@ -323,7 +317,7 @@ TEST(HighPages, RefuseFilesThatCannotBe) {
   std::mt19937 random(5);
   RaggedCache source(shape.plain(), pool), cache(shape, pool);
   extend(source, 0, 0, 100, 0, random);
-  const std::vector<std::int32_t> all = up_to(100);
+  const std::vector<std::int32_t> all = range(0, 100);
   cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(10, kPageEntries));
   std::ostringstream out;
   cache.write(out, 0);

@@ -55,12 +55,6 @@ double error_of_keys(const RaggedCache& cache, const std::vector<Row>& expected,
   return std::sqrt(error / spread);
 }
 
-std::vector<std::int32_t> up_to(std::int32_t n) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 class KeyOrigins : public testing::TestWithParam<EntryType> {
  protected:
   CacheShape shape(bool is_truncatable = false) const {
@@ -80,20 +74,20 @@ TEST_P(KeyOrigins, KeepWhatTellsBiasedKeysApart) {
     const CacheShape shape = this->shape(is_truncatable);
     RaggedCache source(shape.plain(), pool_), copied(shape, pool_), cut(shape, pool_), settled(shape, pool_);
     const std::vector<Row> rows = extend_biased(source, 150, 0, random_);
-    copied.append_from(0, 0, source.entries(0, 0), up_to(150));
+    copied.append_from(0, 0, source.entries(0, 0), range(0, 150));
     EXPECT_LT(error_of_keys(copied, rows, large_bias()), most()) << "copied";
     for (RaggedCache* cache : {&cut, &settled}) {
       cache->extend(0, 0, 150, 0);
       for (std::int32_t i = 0; i < 150; ++i) store(*cache, 0, 0, i, rows[static_cast<std::size_t>(i)]);
     }
-    cut.keep(0, 0, up_to(150));
+    cut.keep(0, 0, range(0, 150));
     EXPECT_LT(error_of_keys(cut, rows, large_bias()), most()) << "cut";
     settled.settle();
     EXPECT_LT(error_of_keys(settled, rows, large_bias()), most()) << "settled";
     // New entries are coded relative to the same origin, and coded entries turn plain and are coded again.
     std::vector<Row> all = rows;
     for (Row& row : extend_biased(copied, 40, 150, random_)) all.push_back(std::move(row));
-    copied.keep(0, 0, up_to(190));
+    copied.keep(0, 0, range(0, 190));
     EXPECT_LT(error_of_keys(copied, all, large_bias()), most() * 1.5) << "followed";
   }
 }
@@ -142,8 +136,8 @@ TEST_P(KeyOrigins, LeaveNoTraceOfWhatWasTruncated) {
   // The later keys have another bias.
   std::vector<float> other(kDim, 40.0F);
   extend_biased(source, 100, 68, random_, other);
-  longer.append_from(0, 0, source.entries(0, 0), up_to(168));
-  shorter.append_from(0, 0, source.entries(0, 0), up_to(68));
+  longer.append_from(0, 0, source.entries(0, 0), range(0, 168));
+  shorter.append_from(0, 0, source.entries(0, 0), range(0, 68));
   const auto bytes_of = [](const RaggedCache& cache) {
     std::ostringstream out;
     cache.write(out, 0);
@@ -154,7 +148,7 @@ TEST_P(KeyOrigins, LeaveNoTraceOfWhatWasTruncated) {
   EXPECT_EQ(bytes_of(back), bytes_of(shorter));
   back.truncate(kPlainEntries);
   RaggedCache first(shape, pool_);
-  first.append_from(0, 0, source.entries(0, 0), up_to(kPlainEntries));
+  first.append_from(0, 0, source.entries(0, 0), range(0, kPlainEntries));
   EXPECT_EQ(bytes_of(back), bytes_of(first)) << "no code, no origin";
   EXPECT_NE(longer.entries(0, 0).runs.back().origin, nullptr) << "a fork's truncation is its own affair";
 }
@@ -163,7 +157,7 @@ TEST_P(KeyOrigins, ComeFromFilesWithThem) {
   const CacheShape shape = this->shape();
   RaggedCache source(shape.plain(), pool_), cache(shape, pool_);
   extend_biased(source, 70, 0, random_);
-  cache.append_from(0, 0, source.entries(0, 0), up_to(70));
+  cache.append_from(0, 0, source.entries(0, 0), range(0, 70));
   std::ostringstream out;
   cache.write(out, 0);
   const std::string bytes = out.str();
@@ -196,7 +190,7 @@ TEST_P(KeyOrigins, AreMissingInOldFiles) {
   RaggedCache source(shape.plain(), pool_), cache(shape, pool_);
   const std::vector<float> none(kDim);
   const std::vector<Row> rows = extend_biased(source, 70, 0, random_, none);
-  cache.append_from(0, 0, source.entries(0, 0), up_to(70));
+  cache.append_from(0, 0, source.entries(0, 0), range(0, 70));
   std::ostringstream out;
   cache.write(out, 0);
   std::string bytes = out.str();

@@ -19,7 +19,6 @@ namespace winnow {
 namespace {
 
 constexpr std::size_t kPage = 8256;  // 32 entries of head size 64 in f16
-constexpr std::int64_t kMiB = 1 << 20;
 
 // Runs f, which must throw an Error, and returns it.
 template <typename F>

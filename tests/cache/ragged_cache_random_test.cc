@@ -16,19 +16,19 @@ namespace {
 
 using Mirror = std::vector<std::vector<TestEntry>>;  // [n_layer * n_kv_head][entries]
 
-struct Sequence {
+struct MirroredCache {
   RaggedCache cache;
   Mirror mirror;
   std::int32_t next_position = 0;
   std::vector<std::vector<PageRows>> pages = {};  // [n_layer * n_kv_head], only grows
 };
 
-struct Case {
+struct RandomCase {
   CacheShape shape;
   TestMemory memory = TestMemory::kHost;
 };
 
-class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
+class RaggedCacheRandomTest : public testing::TestWithParam<RandomCase> {
  protected:
   void SetUp() override { add_sequence(); }
 
@@ -50,7 +50,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     return chosen;
   }
 
-  void extend(Sequence& s) {
+  void extend(MirroredCache& s) {
     if (below(6) == 0) s.next_position += below(200'000);  // more than the offsets of a page reach
     const std::int32_t n = below(4) == 0 ? below(90) : below(5);
     const std::uint32_t seed = ++n_written_;
@@ -62,7 +62,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     s.next_position += n;
   }
 
-  void rewrite_row(Sequence& s, std::size_t head) {
+  void rewrite_row(MirroredCache& s, std::size_t head) {
     auto& entries = s.mirror[head];
     if (entries.empty()) return;
     const std::int32_t i = below(entries.size());
@@ -71,7 +71,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     write_entry(s.cache, layer_of(head), kv_head_of(head), i, entry);
   }
 
-  void keep(Sequence& s, std::size_t head) {
+  void keep(MirroredCache& s, std::size_t head) {
     const auto chosen = choose(s.mirror[head].size());
     s.cache.keep(layer_of(head), kv_head_of(head), chosen);
     std::vector<TestEntry> kept;
@@ -79,7 +79,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     s.mirror[head] = std::move(kept);
   }
 
-  void truncate(Sequence& s) {
+  void truncate(MirroredCache& s) {
     const std::int32_t position = s.next_position - below(static_cast<std::size_t>(s.next_position / 4 + 1));
     s.cache.truncate(position);
     for (auto& entries : s.mirror) {
@@ -89,7 +89,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
   }
 
   // Appends entries of a scratch cache, whose positions follow those of the sequence.
-  void append_from(Sequence& s, std::size_t head) {
+  void append_from(MirroredCache& s, std::size_t head) {
     const std::int32_t n = below(80);
     const std::uint32_t seed = ++n_written_;
     RaggedCache scratch(shape_, pool_);
@@ -102,7 +102,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
 
   // Writes the cache to a file and restores it. The file is the same whichever memory writes it, and is read by way of
   // the host's.
-  void write_and_restore(Sequence& s) {
+  void write_and_restore(MirroredCache& s) {
     std::stringstream stream, again;
     write_layers(s.cache, stream);
     RaggedCache on_host(shape_, PagePool::create(0)), restored(shape_, pool_);
@@ -113,7 +113,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
     s.cache = std::move(restored);
   }
 
-  void clear(Sequence& s) {
+  void clear(MirroredCache& s) {
     s.cache.clear();
     s.mirror = Mirror(n_heads());
     s.next_position = 0;
@@ -141,7 +141,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
   }
 
   void check(const std::string& operation) {
-    for (const Sequence& s : sequences_) {
+    for (const MirroredCache& s : sequences_) {
       std::int64_t n_entries = 0;
       std::size_t n_pages = 0;
       for (std::size_t head = 0; head < n_heads(); ++head) {
@@ -155,7 +155,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
       ASSERT_EQ(s.cache.n_entries(), n_entries) << operation;
       ASSERT_EQ(s.cache.bytes_in_pages(), n_pages * shape_.page_bytes(0)) << operation;
     }
-    for (Sequence& s : sequences_) {
+    for (MirroredCache& s : sequences_) {
       s.pages.resize(n_heads());
       for (std::size_t head = 0; head < n_heads(); ++head) {
         check_pages(s.cache, layer_of(head), kv_head_of(head), s.pages[head], operation);
@@ -170,7 +170,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
   CacheShape shape_ = GetParam().shape;
   std::shared_ptr<EntryMemory> memory_ = make_memory(GetParam().memory);
   std::shared_ptr<PagePool> pool_ = PagePool::create(0, memory_);
-  std::vector<Sequence> sequences_;
+  std::vector<MirroredCache> sequences_;
   std::mt19937 random_{20240607};
   std::uint32_t n_written_ = 0;
 };
@@ -178,7 +178,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
 TEST_P(RaggedCacheRandomTest, EqualsPlainVectors) {
   for (int step = 0; step < 600; ++step) {
     const std::size_t which = random_() % sequences_.size();
-    Sequence& s = sequences_[which];
+    MirroredCache& s = sequences_[which];
     const std::size_t head = random_() % n_heads();
     std::string operation;
     switch (below(16)) {
@@ -231,15 +231,15 @@ TEST_P(RaggedCacheRandomTest, EqualsPlainVectors) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, RaggedCacheRandomTest,
-    testing::Values(Case{even_shape(1, 1, 2, EntryType::kF16, EntryType::kF16)},
-                    Case{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16)},
-                    Case{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32)},
-                    Case{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32)},
-                    Case{even_shape(2, 2, 64, EntryType::kF32, EntryType::kF16)},
-                    Case{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16), TestMemory::kGuarded},
-                    Case{even_shape(1, 2, 64, EntryType::kBF16, EntryType::kBF16), TestMemory::kGuarded},
-                    Case{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32), TestMemory::kGuarded},
-                    Case{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32), TestMemory::kGuarded}),
+    testing::Values(RandomCase{even_shape(1, 1, 2, EntryType::kF16, EntryType::kF16)},
+                    RandomCase{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16)},
+                    RandomCase{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32)},
+                    RandomCase{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32)},
+                    RandomCase{even_shape(2, 2, 64, EntryType::kF32, EntryType::kF16)},
+                    RandomCase{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16), TestMemory::kGuarded},
+                    RandomCase{even_shape(1, 2, 64, EntryType::kBF16, EntryType::kBF16), TestMemory::kGuarded},
+                    RandomCase{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32), TestMemory::kGuarded},
+                    RandomCase{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32), TestMemory::kGuarded}),
     [](const auto& test) {
       const CacheShape& s = test.param.shape;
       return name_of(test.param.memory) + "_" + std::to_string(s.n_layer()) + "x" +

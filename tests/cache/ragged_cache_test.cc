@@ -21,12 +21,6 @@ const CacheShape kShape = even_shape(2, 3, 16);
 // Returns the number of pages that n entries take.
 std::size_t n_pages(std::int32_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); }
 
-Positions range(std::int32_t first, std::int32_t end) {
-  Positions result(static_cast<std::size_t>(end - first));
-  std::iota(result.begin(), result.end(), first);
-  return result;
-}
-
 std::vector<TestEntry> expected_entries(const Positions& positions, std::uint32_t seed) {
   std::vector<TestEntry> result;
   for (const std::int32_t position : positions) result.push_back(make_entry(kShape, position, seed));
@@ -364,7 +358,6 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
 // The process's resident size follows a prompt's entries, an eviction to a tenth of them, and the end of the session.
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
-  constexpr std::int64_t kMiB = 1 << 20;
   // Under sanitizers freed memory stays for a while: the rows that keep() moved, 9.2 MiB.
   constexpr std::int64_t kQuarantine = test::kHasSanitizers ? 12 * kMiB : 0;
   const CacheShape shape = even_shape(30, 3, 64);

@@ -24,12 +24,6 @@ CacheShape sliding_shape() {
   return {.layers = {full, sliding, LayerShape{}, sliding}};
 }
 
-std::vector<std::int32_t> range(std::int32_t first, std::int32_t end) {
-  std::vector<std::int32_t> result(static_cast<std::size_t>(end - first));
-  std::iota(result.begin(), result.end(), first);
-  return result;
-}
-
 void extend_layers(RaggedCache& cache, std::int32_t n, std::int32_t first_position) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) extend_and_write(cache, l, h, n, first_position, 1);

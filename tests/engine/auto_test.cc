@@ -17,16 +17,6 @@
 namespace winnow::test {
 namespace {
 
-const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .seed = 3};
-
-std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
-
-// Returns an engine whose head size q8_0 takes.
-std::shared_ptr<Engine> wide_engine(int n_threads = 2) {
-  return Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3}),
-                        {.n_threads = n_threads, .n_batch = 64});
-}
-
 SessionOptions auto_options(const std::string& method, const std::string& budget) {
   SessionOptions options;
   options.eviction = EvictionOptions::parse(method);
@@ -320,7 +310,7 @@ TEST(Auto, NumberOfThreadsDoesNotMatter) {
   const std::vector<Token> prompt = random_tokens(400, 300, 4), later = random_tokens(20, 300, 5);
   std::vector<std::vector<float>> expected;
   for (const int n_threads : {1, 2, 5}) {
-    const auto engine = Engine::create(tiny_model(kShape), {.n_threads = n_threads, .n_batch = 48});
+    const auto engine = Engine::create(tiny_model(kSmallModel), {.n_threads = n_threads, .n_batch = 48});
     Session session = engine->open(auto_options("auto:repeat=always", "10%bytes"));
     session.prefill(prompt);
     const std::vector<std::vector<float>> logits = decode_all(session, later);

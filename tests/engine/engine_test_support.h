@@ -27,6 +27,18 @@ inline std::shared_ptr<const Model> tiny_model(const TinyModelOptions& options =
 }
 
 // Returns the device on which device tests compute: "host", the test device, unless the environment names another.
+inline const TinyModelOptions kSmallModel{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .seed = 3};
+
+inline std::shared_ptr<Engine> small_engine() {
+  return Engine::create(tiny_model(kSmallModel), {.n_threads = 2, .n_batch = 48});
+}
+
+// Returns an engine whose head size q8_0 takes.
+inline std::shared_ptr<Engine> wide_engine(int n_threads = 2) {
+  return Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3}),
+                        {.n_threads = n_threads, .n_batch = 64});
+}
+
 inline std::string device_under_test() {
   const char* name = std::getenv("WINNOW_TEST_DEVICE");
   return name == nullptr ? "host" : name;

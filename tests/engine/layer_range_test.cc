@@ -11,7 +11,7 @@
 namespace winnow {
 namespace {
 
-constexpr int kLayers = 4;
+constexpr int kModelLayers = 4;
 
 std::vector<Token> prompt(std::int32_t n) {
   std::vector<Token> tokens;
@@ -19,13 +19,13 @@ std::vector<Token> prompt(std::int32_t n) {
   return tokens;
 }
 
-// A sequence that is fed through the layer ranges [0, cut) and [cut, kLayers).
+// A sequence that is fed through the layer ranges [0, cut) and [cut, kModelLayers).
 class SplitModel {
  public:
   SplitModel(Engine::Impl& engine, int cut, int n_together)
       : engine_(engine),
         n_together_(n_together),
-        ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kLayers}},
+        ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kModelLayers}},
         cache_(session_shape(), engine.pool),
         state_(engine.model->impl().spec, engine.pool),
         evidence_({}, engine.model->impl().spec, engine.layers) {}
@@ -54,7 +54,7 @@ class SplitModel {
       EXPECT_EQ(ended, in_order);
       EXPECT_EQ(pass.work_done(), pass.work_total());
       between.assign(pass.hidden().begin(), pass.hidden().end());
-      if (range.last == kLayers) logits = pass.read_logits(nullptr);
+      if (range.last == kModelLayers) logits = pass.read_logits(nullptr);
     }
     n_tokens_ += n;
     return logits;
@@ -74,7 +74,7 @@ class SplitModel {
       step.attention.plan(std::span(&sequence, 1));
       executor.compute().run(step.graph);
       between = step.hidden;
-      EXPECT_EQ(step.logits != nullptr, range.last == kLayers);
+      EXPECT_EQ(step.logits != nullptr, range.last == kModelLayers);
       if (step.logits == nullptr) continue;
       const auto* row = static_cast<const float*>(step.logits->data);
       logits.assign(row, row + engine_.model->impl().spec.n_vocab);
@@ -102,9 +102,9 @@ class SplitModel {
 };
 
 TEST(LayerRange, TwoRangesGiveTheBitsOfTheWholeModel) {
-  const auto model = test::tiny_model({.n_layer = kLayers});
+  const auto model = test::tiny_model({.n_layer = kModelLayers});
   const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = 32});
-  ASSERT_EQ(engine->impl().layers, (LayerRange{.first = 0, .last = kLayers}));
+  ASSERT_EQ(engine->impl().layers, (LayerRange{.first = 0, .last = kModelLayers}));
   for (const auto& [cut, n_together] : {std::pair{1, 1}, {1, 2}, {3, 1}, {3, 2}, {3, 3}}) {
     Session whole = engine->open(test::full_options());
     SplitModel split(engine->impl(), cut, n_together);

@@ -7,7 +7,7 @@
 namespace winnow::test {
 namespace {
 
-constexpr int kLayers = 3;
+constexpr int kCachedLayers = 3;
 constexpr int kKvHeads = 2;
 
 class MemoryTest : public testing::TestWithParam<std::string> {};
@@ -19,7 +19,7 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
     session.prefill(random_tokens(n_tokens, 300, 1));
     const CacheShape shape = session.impl().cache.shape();
     const SessionStatistics statistics = session.statistics();
-    EXPECT_EQ(statistics.entries_kept, 40 * kLayers * kKvHeads);
+    EXPECT_EQ(statistics.entries_kept, 40 * kCachedLayers * kKvHeads);
     EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes(0));
     EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
     EXPECT_EQ(statistics.bytes_kept, static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes(0));
@@ -27,7 +27,7 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
     // The peak is at most the budget, one layer, and a page per head for rounding.
     const std::size_t rows = static_cast<std::size_t>(n_tokens) * kKvHeads * 2 * 32 * sizeof(float);
     const std::size_t one_layer = rows + static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t) + 2 * 63;
-    const std::size_t rounding = kLayers * kKvHeads * shape.page_bytes(0);
+    const std::size_t rounding = kCachedLayers * kKvHeads * shape.page_bytes(0);
     EXPECT_GE(statistics.staging_bytes, rows);
     EXPECT_LE(statistics.staging_bytes, one_layer) << "with positions, each array on a cache line";
     EXPECT_LE(statistics.bytes_peak, statistics.bytes_kept + one_layer + rounding) << n_tokens;
@@ -36,7 +36,7 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
 
     decode_all(session, random_tokens(33, 300, 2));
     const SessionStatistics later = session.statistics();
-    EXPECT_EQ(later.entries_kept, (40 + 33) * kLayers * kKvHeads);
+    EXPECT_EQ(later.entries_kept, (40 + 33) * kCachedLayers * kKvHeads);
     EXPECT_EQ(later.bytes_in_pages, entries_in_pages(later) * shape.page_bytes(0));
     session.clear();
     EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
@@ -51,12 +51,12 @@ TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
   for (const int n_tokens : {300, 1500}) {
     Session session = engine->open(options);
     session.prefill(random_tokens(n_tokens, 300, 1));
-    const std::size_t bound = (40 + 64) * kLayers * kKvHeads * session.impl().cache.shape().entry_bytes(0) +
-                              2 * kLayers * kKvHeads * session.impl().cache.shape().page_bytes(0);
+    const std::size_t bound = (40 + 64) * kCachedLayers * kKvHeads * session.impl().cache.shape().entry_bytes(0) +
+                              2 * kCachedLayers * kKvHeads * session.impl().cache.shape().page_bytes(0);
     EXPECT_LE(session.statistics().bytes_peak, bound);
     if (peak != 0) {
       EXPECT_LE(session.statistics().bytes_peak,
-                peak + kLayers * kKvHeads * session.impl().cache.shape().page_bytes(0));
+                peak + kCachedLayers * kKvHeads * session.impl().cache.shape().page_bytes(0));
     }
     peak = session.statistics().bytes_peak;
   }
@@ -72,7 +72,7 @@ TEST(Memory, TheFullCacheCountsInF16WhateverIsStored) {
     Session session = engine->open(options);
     session.prefill(prompt);
     const SessionStatistics statistics = session.statistics();
-    EXPECT_EQ(statistics.bytes_full, prompt.size() * kLayers * kKvHeads * kEntryBytes) << entry_type_name(type);
+    EXPECT_EQ(statistics.bytes_full, prompt.size() * kCachedLayers * kKvHeads * kEntryBytes) << entry_type_name(type);
     EXPECT_EQ(statistics.bytes_kept == statistics.bytes_full, type == EntryType::kF16) << entry_type_name(type);
   }
   for (const char* budget : {"20%bytes", "10%bytes"}) {
@@ -101,7 +101,8 @@ TEST(PoolTest, PagesComeBackWhenSessionsDie) {
     {
       Session full = engine->open(full_options());
       full.prefill(random_tokens(500, 300, 1));
-      EXPECT_EQ(full.statistics().bytes_in_pages, 16U * kLayers * kKvHeads * full.impl().cache.shape().page_bytes(0));
+      EXPECT_EQ(full.statistics().bytes_in_pages,
+                16U * kCachedLayers * kKvHeads * full.impl().cache.shape().page_bytes(0));
       Session fork = full.fork();
       decode_all(fork, random_tokens(40, 300, 2));
       Session evicting = engine->open(evicting_options("snapkv:window=8", "40"));

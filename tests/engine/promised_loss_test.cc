@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::int32_t kPrompt = 700;
 
-std::shared_ptr<Engine> wide_engine() {
-  return Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3}),
-                        {.n_threads = 2, .n_batch = 64});
-}
-
 SessionOptions options_of(const std::string& method, const std::string& budget) {
   SessionOptions options;
   options.eviction = EvictionOptions::parse(method);

@@ -1,10 +1,11 @@
 # Tests of the runner, the statistics and the reports. (The benchmarks' own are in CMakeLists.txt.)
-winnow_test(eval_statistics_test SOURCES statistics_test.cc matrix_test.cc LAYERS eval_run eval LIBRARIES winnow)
 
 set(layers eval_report charts markup_check eval_run eval tiny_model generate engine device model eviction cache kernels)
-foreach(name answer_fidelity evaluation prompt result_store runner report)
-  winnow_test(eval_${name}_test SOURCES ${name}_test.cc LAYERS ${layers})
-endforeach()
+winnow_test(eval_run_test
+  SOURCES answer_fidelity_test.cc evaluation_test.cc matrix_test.cc prompt_test.cc result_store_test.cc runner_test.cc
+          statistics_test.cc
+  LAYERS ${layers})
+winnow_test(eval_report_test SOURCES report_test.cc LAYERS ${layers})
 
 # The page of the report test in a real browser (tests/browser), where there is one.
 set(page ${CMAKE_CURRENT_BINARY_DIR}/report.html)

@@ -12,15 +12,13 @@
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
 #include "model/compute.h"
+#include "model/ggml_context.h"
 #include "model/weights.h"
 
 namespace winnow {
 namespace {
 
-struct ContextDeleter {
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
-using ContextPointer = std::unique_ptr<ggml_context, ContextDeleter>;
+using test::ContextPointer;
 
 std::vector<float> normal(std::int64_t n, std::uint32_t seed) {
   std::mt19937 random(seed);

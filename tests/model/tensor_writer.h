@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/ggml_context.h"
 #include "model/tiny_model.h"
 
 namespace winnow::test {
@@ -32,10 +33,6 @@ class TensorWriter {
   void vector(const std::string& name, int n, float mean, float deviation);
 
  private:
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const { ggml_free(context); }
-  };
-
   ggml_tensor* make(ggml_type type, int n_in, int n_out, int n_matrices);
   ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain);
   std::vector<float> normal(std::int64_t n, float mean, float deviation);
@@ -44,7 +41,7 @@ class TensorWriter {
   gguf_context* file_;
   const TinyModelOptions& options_;
   std::mt19937 random_;
-  std::vector<std::unique_ptr<ggml_context, ContextDeleter>> tensors_;  // each in a context of its own
+  std::vector<ContextPointer> tensors_;  // each in a context of its own
 };
 
 }  // namespace winnow::test

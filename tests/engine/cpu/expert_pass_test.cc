@@ -11,11 +11,11 @@
 namespace winnow::test {
 namespace {
 
-constexpr int kLayers = 2, kExperts = 64, kUsed = 8;
+constexpr int kExpertLayers = 2, kExperts = 64, kUsed = 8;
 
 TinyModelOptions sixty_four_experts() {
   TinyModelOptions options = tiny_options("qwen3moe");
-  options.n_layer = kLayers, options.n_expert = kExperts, options.n_expert_used = kUsed;
+  options.n_layer = kExpertLayers, options.n_expert = kExperts, options.n_expert_used = kUsed;
   options.n_head = 2, options.n_kv_head = 1, options.head_dim = 16, options.n_embd = 32, options.n_ff = 24;
   options.n_ctx = 8192;
   return options;
@@ -31,7 +31,8 @@ TEST(ExpertPassTest, APromptReadsEveryExpertOnce) {
   Session session = engine->open(evicting_options("snapkv:window=8", "64"));
   session.prefill(random_tokens(4096, options.n_vocab, 1));
   // Every expert has rows: of 4,096 tokens, 512 on average.
-  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kLayers * kExperts * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(),
+            kExpertLayers * kExperts * expert_bytes(options));
 }
 
 TEST(ExpertPassTest, ATokenReadsTheExpertsThatItTakes) {
@@ -39,9 +40,10 @@ TEST(ExpertPassTest, ATokenReadsTheExpertsThatItTakes) {
   const auto engine = Engine::create(tiny_model(options), {.n_threads = 2});
   Session session = engine->open(full_options());
   session.prefill(random_tokens(1, options.n_vocab, 1));
-  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kLayers * kUsed * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kExpertLayers * kUsed * expert_bytes(options));
   session.decode(7);
-  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), 2 * kLayers * kUsed * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(),
+            2 * kExpertLayers * kUsed * expert_bytes(options));
 }
 
 // An expert with more rows than a step takes is read again for the next rows, which changes no result.

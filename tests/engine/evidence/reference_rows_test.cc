@@ -18,10 +18,6 @@
 namespace winnow::test {
 namespace {
 
-const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .seed = 3};
-
-std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
-
 // Returns a row [head_dim] rotated by so many positions, in double precision.
 std::vector<double> turned(const float* row, int head_dim, const RotationView& rotation, double positions) {
   std::vector<double> out(row, row + head_dim);
@@ -61,7 +57,7 @@ void observe(int n_tokens, const std::function<void(const LayerView&, const Para
                       ++n_seen;
                       look(view, parallel_for);
                     }});
-  EXPECT_EQ(n_seen, kShape.n_layer);
+  EXPECT_EQ(n_seen, kSmallModel.n_layer);
 }
 
 TEST(ReferenceRows, AreRowsOfThePromptTurnedToPositionsBehindIt) {
@@ -454,7 +450,7 @@ TEST(ReferenceRows, CannotScoreWhileDecoding) {
   Session session = engine->open(options);
   session.prefill(random_tokens(200, 300, 2));
   decode_all(session, random_tokens(5, 300, 1));
-  EXPECT_EQ(session.statistics().entries_kept, 60 * kShape.n_layer * kShape.n_kv_head);
+  EXPECT_EQ(session.statistics().entries_kept, 60 * kSmallModel.n_layer * kSmallModel.n_kv_head);
 }
 
 // Returns the sum of the exponentials of a query's scores over the first n keys.

@@ -8,9 +8,7 @@
 
 #include "engine/engine_test_support.h"
 #include "kernels/products/quantised_product.h"
-#include "kernels/simd/isa.h"
 #include "model/tiny_architectures.h"
-#include "winnow/instruction_set.h"
 #include "winnow/observe.h"
 
 namespace winnow::test {
@@ -226,28 +224,6 @@ TEST(EvictionTime, CountsThePassOverThePrompt) {
   EXPECT_GT(of_pass, 0);
   EXPECT_GT(session.statistics().evict_s, of_pass / 2);
   EXPECT_LT(session.statistics().evict_s, session.statistics().prefill_s);
-}
-
-// Runs in its own process, since the environment is read once, and exits with a code for the outcome.
-void exit_with_isa(const char* environment, const char* chosen) {
-  setenv("WINNOW_ISA", environment, 1);
-  try {
-    if (*chosen != '\0') select_instruction_set(chosen);
-    Engine::create(tiny_model(), {.n_threads = 1});
-    std::exit(instruction_set() == kernels::supported_isas().back() ? 10 : 11);
-  } catch (const Error& error) {
-    std::exit(error.code() == ErrorCode::kUnsupported ? 12 : 13);
-  }
-}
-
-TEST(InstructionSetDeathTest, EnginesTakeTheEnvironmentsUnlessTheProgramChose) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const std::string least = kernels::supported_isas().back();
-  const std::string best = kernels::supported_isas().front();
-  if (least == best) GTEST_SKIP() << "this machine has one instruction set only";
-  EXPECT_EXIT(exit_with_isa("ABACUS", ""), testing::ExitedWithCode(12), "");
-  EXPECT_EXIT(exit_with_isa(least.c_str(), ""), testing::ExitedWithCode(10), "");
-  EXPECT_EXIT(exit_with_isa(least.c_str(), best.c_str()), testing::ExitedWithCode(11), "");
 }
 
 TEST(ObservedPrefill, ShowsEveryLayerWholeAndWithQueries) {
