@@ -27,7 +27,8 @@ namespace WINNOW_API winnow {
 inline constexpr std::int32_t kMinConvertedTokens = 40;
 inline constexpr std::int32_t kMinConvertedInt8Tokens = 1024;
 
-// The number format in which a prompt is multiplied with the weights.
+// The number format in which a prompt is multiplied with the weights. On a GPU kAuto converts to bf16 from 1,024 tokens
+// on, kFloat is kBf16 (but for experts, which stay in the file's types), kInt8 is kAsIs, and kF32 is refused.
 enum class PrefillWeights {
   kAuto,   // int8 products; with AMX bf16 from kMinConvertedInt8Tokens tokens on; nothing is converted for fewer than
            // kMinConvertedTokens

@@ -17,6 +17,21 @@
 namespace winnow {
 namespace {
 
+// Throws Error(kUnsupported) for products that this processor does not make.
+void check_prefill_weights(PrefillWeights weights) {
+  if (weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
+    throw Error(ErrorCode::kUnsupported,
+                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from doing so: prefill with "
+                "weights auto, as-is, int8 or f32");
+  }
+  if (weights == PrefillWeights::kInt8 && !kernels::has_quantised_products()) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
+        "auto, as-is or f32");
+  }
+}
+
 // Returns the options with what they leave open. device: that they name; null: the processor.
 EngineOptions checked(EngineOptions options, const device::Device* device) {
   kernels::use_environment_isa();
@@ -30,16 +45,10 @@ EngineOptions checked(EngineOptions options, const device::Device* device) {
                 "the batch size must be between 1 and 65536 tokens (0: 512, on a GPU 2,048), not " +
                     std::to_string(options.n_batch));
   }
-  if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
-    throw Error(ErrorCode::kUnsupported,
-                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from doing so: prefill with "
-                "weights auto, as-is, int8 or f32");
-  }
-  if (options.prefill_weights == PrefillWeights::kInt8 && !kernels::has_quantised_products()) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
-        "auto, as-is or f32");
+  if (device != nullptr) {
+    check_device_engine(options, device->info().id);
+  } else {
+    check_prefill_weights(options.prefill_weights);
   }
   if (!(options.kv_limit_share >= 0 && options.kv_limit_share <= 1)) {
     throw Error(ErrorCode::kInvalidArgument, "the share of the free memory for KV pages must be between 0 and 1, not " +

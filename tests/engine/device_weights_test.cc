@@ -12,14 +12,14 @@
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
 #include "model/tiny_architectures.h"
-#include "sanitizers.h"
 
 namespace winnow::test {
 namespace {
 
 std::shared_ptr<Engine> engine_with(const std::shared_ptr<const Model>& model, int device_layers,
-                                    const std::string& device = device_under_test()) {
-  EngineOptions options{.n_threads = 2, .n_batch = 48};
+                                    const std::string& device = device_under_test(),
+                                    PrefillWeights prefill_weights = PrefillWeights::kAuto) {
+  EngineOptions options{.n_threads = 2, .n_batch = 48, .prefill_weights = prefill_weights};
   options.device = device;
   options.device_layers = device_layers;
   return Engine::create(model, options);
@@ -55,63 +55,52 @@ TEST(DeviceWeights, StreamedLayersComputeWhatResidentOnesDo) {
   }
 }
 
-// Returns whether a matrix on the device is the file's.
-bool is_there(device::Device& device, const ggml_tensor* on_device, const ggml_tensor* in_file) {
-  std::vector<std::byte> bytes(ggml_nbytes(in_file));
-  device.download(bytes.data(), on_device->data, bytes.size());
-  return std::memcmp(bytes.data(), in_file->data, bytes.size()) == 0;
-}
+// The weights of a model of four layers on a test device.
+class StreamedWeights {
+ public:
+  explicit StreamedWeights(int n_resident) : weights_(*device_, model_->impl(), n_resident) {}
+
+  // Uses a layer, and returns those whose matrices are then on the device.
+  std::vector<int> use(int layer) {
+    weights_.use(layer);
+    std::vector<int> there;
+    for (std::size_t l = 0; l < 4; ++l) {
+      const ggml_tensor* const matrix = in_file_.layers[l].wo;
+      std::vector<std::byte> bytes(ggml_nbytes(matrix));
+      device_->download(bytes.data(), weights_.stored().layers[l].wo->data, bytes.size());
+      if (std::memcmp(bytes.data(), matrix->data, bytes.size()) == 0) there.push_back(static_cast<int>(l));
+    }
+    return there;
+  }
+
+ private:
+  std::shared_ptr<const Model> model_ = tiny_model({.n_layer = 4});
+  Weights in_file_ = load_weights(model_->impl().file, model_->impl().spec);
+  std::shared_ptr<device::Device> device_ = device::open_device("host:64");
+  DeviceWeights weights_;
+};
 
 // The test device's uploads beside its queue come when they are waited for, and their places hold no numbers until
 // then.
 TEST(DeviceWeights, TheNextLayerIsCopiedWhileALayerComputes) {
-  TinyModelOptions tiny;
-  tiny.n_layer = 4;
-  const std::shared_ptr<const Model> model = tiny_model(tiny);
-  const Model::Impl& impl = model->impl();
-  const Weights in_file = load_weights(impl.file, impl.spec);
-  const std::shared_ptr<device::Device> device = device::open_device("host:64");
-  DeviceWeights weights(*device, impl, 1);
-  const auto there = [&] {  // the layers whose matrices are on the device
-    std::vector<int> layers;
-    for (int l = 0; l < 4; ++l) {
-      const auto at = static_cast<std::size_t>(l);
-      const ggml_tensor* const matrix = weights.stored().layers[at].wo;
-      if (is_there(*device, matrix, in_file.layers[at].wo)) layers.push_back(l);
-    }
-    return layers;
-  };
-  const auto use = [&](int layer) {
-    weights.use(layer);
-    return there();
-  };
-  EXPECT_EQ(use(0), std::vector<int>{0});
-  EXPECT_EQ(use(1), (std::vector<int>{0, 1}));  // 2 is on its way
-  EXPECT_EQ(use(1), (std::vector<int>{0, 1}));
-  EXPECT_EQ(use(3), (std::vector<int>{0, 2, 3}));  // out of order: what was on its way is let end
-  EXPECT_EQ(use(1), (std::vector<int>{0, 1, 2}));  // 1 and 3 have the same place
-  EXPECT_EQ(use(2), (std::vector<int>{0, 2}));     // 3 is on its way
-  EXPECT_EQ(use(3), (std::vector<int>{0, 2, 3}));  // the next pass begins with 1, whose place is taken
-  const device::HostFault fault(device::HostFault::Kind::kLost, 1);
-  expect_error(ErrorCode::kInternal, "lost", [&] { weights.use(1); });
+  StreamedWeights weights(1);
+  EXPECT_EQ(weights.use(0), std::vector<int>{0});
+  EXPECT_EQ(weights.use(1), (std::vector<int>{0, 1}));  // 2 is on its way
+  EXPECT_EQ(weights.use(1), (std::vector<int>{0, 1}));
+  EXPECT_EQ(weights.use(3), (std::vector<int>{0, 2, 3}));  // out of order: what was on its way is let end
+  EXPECT_EQ(weights.use(1), (std::vector<int>{0, 1, 2}));  // 1 and 3 have the same place
+  EXPECT_EQ(weights.use(2), (std::vector<int>{0, 2}));     // 3 is on its way
+  EXPECT_EQ(weights.use(3), (std::vector<int>{0, 2, 3}));  // the next pass begins with 1, whose place is taken
 }
 
-// A device that failed to copy a layer is asked again.
 TEST(DeviceWeights, ALayerThatDidNotComeIsFetchedAgain) {
-  TinyModelOptions tiny;
-  tiny.n_layer = 3;
-  const std::shared_ptr<const Model> model = tiny_model(tiny);
-  const Model::Impl& impl = model->impl();
-  const Weights in_file = load_weights(impl.file, impl.spec);
-  const std::shared_ptr<device::Device> device = device::open_device("host:64");
-  DeviceWeights weights(*device, impl, 0);
-  weights.use(0);
+  StreamedWeights weights(0);
+  EXPECT_EQ(weights.use(0), std::vector<int>{0});
   {
     const device::HostFault fault(device::HostFault::Kind::kLost, 1);
     expect_error(ErrorCode::kInternal, "lost", [&] { weights.use(1); });
   }
-  weights.use(1);
-  EXPECT_TRUE(is_there(*device, weights.stored().layers[1].wo, in_file.layers[1].wo));
+  EXPECT_EQ(weights.use(1), std::vector<int>{1});  // 2 comes to the place of 0
 }
 
 // Values are projected by W_O, of all layers in turn while the prompt is read, and again when a turn is cut.
@@ -128,33 +117,53 @@ TEST(DeviceWeights, MethodsReadWeightsOfStreamedLayers) {
 }
 
 // Matrices of long prompts are converted to bfloat16, of which the experts' are not.
-TEST(DeviceWeights, LongPromptsConvertStreamedLayers) {
-  if (kHasSanitizers) GTEST_SKIP() << "a minute with sanitizers, which see as much in other tests";
+TEST(DeviceWeights, ConvertedLayersMayBeStreamed) {
   TinyModelOptions tiny = tiny_options("qwen2moe");
   tiny.n_layer = 2;
   tiny.weight_type = 1, tiny.shared_n_ff = 88;  // f16; whole groups of 8 are converted
   const std::shared_ptr<const Model> model = tiny_model(tiny);
-  EXPECT_EQ(answers_of(*engine_with(model, 0), for_device(full_options()), 1040, tiny.n_vocab),
-            answers_of(*engine_with(model, 2), for_device(full_options()), 1040, tiny.n_vocab));
+  const auto answers = [&](int n_resident) {
+    const auto engine = engine_with(model, n_resident, device_under_test(), PrefillWeights::kBf16);
+    return answers_of(*engine, for_device(full_options()), 100, tiny.n_vocab);
+  };
+  EXPECT_EQ(answers(0), answers(2));
+}
+
+// Weights are converted for long prompts, or for all, or for none.
+TEST(DeviceWeights, AreConvertedAsTheOptionsSay) {
+  const std::shared_ptr<const Model> model = tiny_model({.n_layer = 1, .weight_type = 8, .seed = 5});  // q8_0
+  const auto logits = [&](PrefillWeights weights, std::int32_t n_prompt) {
+    Session session = engine_with(model, -1, device_under_test(), weights)->open(for_device(full_options()));
+    session.prefill(random_tokens(n_prompt, 300, 1));
+    return logits_of(session);
+  };
+  const std::vector<float> converted = logits(PrefillWeights::kBf16, 20), as_is = logits(PrefillWeights::kAsIs, 20);
+  EXPECT_NE(converted, as_is);
+  EXPECT_LT(kl_divergence(as_is, converted), 1e-2);
+  EXPECT_EQ(logits(PrefillWeights::kFloat, 20), converted);
+  EXPECT_EQ(logits(PrefillWeights::kInt8, 20), as_is);
+  EXPECT_EQ(logits(PrefillWeights::kAuto, 20), as_is);
+  EXPECT_EQ(logits(PrefillWeights::kAuto, 1040), logits(PrefillWeights::kBf16, 1040));
+  expect_error(ErrorCode::kUnsupported, "prefill with weights auto, as-is or bf16, or use --device cpu",
+               [&] { logits(PrefillWeights::kF32, 20); });
 }
 
 // Between the batches of a layer's rows others may have used another layer.
 TEST(DeviceWeights, StepsComeBetweenTheBatchesOfALongPrompt) {
-  if (kHasSanitizers) GTEST_SKIP() << "a minute with sanitizers, which see as much in other tests";
   TinyModelOptions tiny = tiny_options("qwen2moe");
   tiny.n_layer = 2;
   tiny.weight_type = 1, tiny.shared_n_ff = 88;
   const std::shared_ptr<const Model> model = tiny_model(tiny);
   std::vector<float> logits[2];
   for (const int n : {0, 2}) {
-    EngineOptions options{.n_threads = 2, .n_batch = 600};
+    EngineOptions options{.n_threads = 2, .n_batch = 60, .prefill_weights = PrefillWeights::kBf16};
     options.device = device_under_test();
     options.device_layers = n;
     const std::shared_ptr<Engine> engine = Engine::create(model, options);
     Session session = engine->open(for_device(full_options())), other = engine->open(for_device(full_options()));
     other.prefill(random_tokens(8, tiny.n_vocab, 2));
     Session* const sessions[] = {&session};
-    Prefill prefill = engine->start_prefill(sessions, random_tokens(1100, tiny.n_vocab, 1));
+    Prefill prefill = engine->start_prefill(sessions, random_tokens(110, tiny.n_vocab, 1));
     while (prefill.step()) other.decode(1);
     logits[n / 2] = logits_of(session);
   }

@@ -36,6 +36,15 @@ void check_device_model(const Model::Impl& model) {
   }
 }
 
+void check_device_engine(const EngineOptions& options, const std::string& device) {
+  if (options.prefill_weights == PrefillWeights::kF32) {
+    throw Error(ErrorCode::kUnsupported,
+                device +
+                    " multiplies prompts in bf16 or on the file's types, not in f32: prefill with weights auto, "
+                    "as-is or bf16, or use --device cpu");
+  }
+}
+
 void check_device_session(const SessionOptions& options, const std::string& device) {
   const auto is_16_bits = [](EntryType type) { return type == EntryType::kF16 || type == EntryType::kBF16; };
   const bool has_codes = kernels::is_coded(options.key_type) || kernels::is_coded(options.value_type);
@@ -58,6 +67,7 @@ DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device:
     : model_(model),
       device_(std::move(device)),
       compute_(options.n_threads),
+      prefill_weights_(options.prefill_weights),
       weights_(*device_, model, options.device_layers),
       graph_(*device_, 2 * most_nodes_of_a_layer(model.spec)) {
   note_bytes();
@@ -79,7 +89,20 @@ std::unique_ptr<PassRows> DeviceExecutor::begin_pass(const PassPlan& plan) {
   return std::make_unique<DevicePass>(*this, plan);
 }
 
-bool DeviceExecutor::converts_weights(std::int32_t n_rows) const { return n_rows >= kLeastConverted; }
+bool DeviceExecutor::converts_weights(std::int32_t n_rows) const {
+  switch (prefill_weights_) {
+    case PrefillWeights::kAuto:
+      return n_rows >= kLeastConverted;
+    case PrefillWeights::kAsIs:
+    case PrefillWeights::kInt8:
+      return false;
+    case PrefillWeights::kFloat:
+    case PrefillWeights::kBf16:
+    case PrefillWeights::kF32:  // which check_device_engine refuses
+      return true;
+  }
+  return false;
+}
 
 device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, EntryType value_type) const {
   const LayerSpec& spec = model_.spec.layers[static_cast<std::size_t>(layer)];

@@ -25,7 +25,9 @@ namespace winnow {
 
 // Throws Error(kUnsupported) for a model that devices do not compute yet, with what it is.
 void check_device_model(const Model::Impl& model);
-// Likewise for a session's options: entries of types that no kernel reads, and budgets given as a loss.
+// Likewise for an engine's options: products of numbers that devices do not multiply.
+void check_device_engine(const EngineOptions& options, const std::string& device);
+// Likewise for a session's options: entries of types that no kernel reads.
 void check_device_session(const SessionOptions& options, const std::string& device);
 
 // Computes on a device. Thread-safety is that of Executor.
@@ -75,6 +77,7 @@ class DeviceExecutor final : public Executor {
   const Model::Impl& model_;
   const std::shared_ptr<device::Device> device_;
   Compute compute_;  // for loops on the processor
+  const PrefillWeights prefill_weights_;
   DeviceWeights weights_;
   DeviceGraph graph_;
   StatisticsMemory statistics_memory_;
