@@ -35,7 +35,7 @@ function(winnow_test name)
   if(ARG_OPTIMISED AND WINNOW_SANITIZE)
     winnow_target(${name})
   else()
-    winnow_target(${name} NO_LOOPS)  # compiling tests is half of a full build
+    winnow_target(${name} NO_LOOPS)  # compiling tests is a third of a full build
     target_precompile_headers(${name} REUSE_FROM winnow_test_headers)
   endif()
 
