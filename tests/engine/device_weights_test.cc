@@ -58,7 +58,11 @@ TEST(DeviceWeights, StreamedLayersComputeWhatResidentOnesDo) {
 // The weights of a model of four layers on a test device.
 class StreamedWeights {
  public:
-  explicit StreamedWeights(int n_resident) : weights_(*device_, model_->impl(), n_resident) {}
+  explicit StreamedWeights(int n_resident, const TinyModelOptions& options = {.n_layer = 4},
+                           const std::string& device = "host:64")
+      : model_(tiny_model(options)),
+        device_(device::open_device(device)),
+        weights_(*device_, model_->impl(), n_resident) {}
 
   // Uses a layer, and returns those whose matrices are then on the device.
   std::vector<int> use(int layer) {
@@ -74,9 +78,9 @@ class StreamedWeights {
   }
 
  private:
-  std::shared_ptr<const Model> model_ = tiny_model({.n_layer = 4});
+  std::shared_ptr<const Model> model_;
   Weights in_file_ = load_weights(model_->impl().file, model_->impl().spec);
-  std::shared_ptr<device::Device> device_ = device::open_device("host:64");
+  std::shared_ptr<device::Device> device_;
   DeviceWeights weights_;
 };
 
@@ -91,6 +95,15 @@ TEST(DeviceWeights, TheNextLayerIsCopiedWhileALayerComputes) {
   EXPECT_EQ(weights.use(1), (std::vector<int>{0, 1, 2}));  // 1 and 3 have the same place
   EXPECT_EQ(weights.use(2), (std::vector<int>{0, 2}));     // 3 is on its way
   EXPECT_EQ(weights.use(3), (std::vector<int>{0, 2, 3}));  // the next pass begins with 1, whose place is taken
+}
+
+// Of 2 MiB that are free a layer takes 1.2.
+TEST(DeviceWeights, LayersOfWhichOneFitsHaveOnePlace) {
+  StreamedWeights weights(0, {.n_layer = 4, .n_ff = 1500}, "host:2");
+  EXPECT_EQ(weights.use(0), std::vector<int>{0});
+  EXPECT_EQ(weights.use(0), std::vector<int>{0});
+  EXPECT_EQ(weights.use(1), std::vector<int>{1});
+  EXPECT_EQ(weights.use(3), std::vector<int>{3});
 }
 
 TEST(DeviceWeights, ALayerThatDidNotComeIsFetchedAgain) {

@@ -55,8 +55,10 @@ struct WeightBytes {
     return n == matrices.size() ? 0
                                 : *std::max_element(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end());
   }
-  std::size_t n_slots(std::size_t n) const { return std::min<std::size_t>(DeviceWeights::kSlots, matrices.size() - n); }
-  std::size_t with(std::size_t n) const { return resident(n) + n_slots(n) * slot(n); }
+  // Returns the bytes with so many slots, or as many as there are layers for.
+  std::size_t with(std::size_t n, std::size_t n_slots = 1) const {
+    return resident(n) + std::min(n_slots, matrices.size() - n) * slot(n);
+  }
 };
 
 std::vector<const ggml_tensor*> matrices_of(LayerWeights& layer) {
@@ -85,6 +87,10 @@ WeightBytes count_bytes(Weights& weights) {
   return bytes;
 }
 
+// Returns the free bytes of a device that weights may take if not all fit: the rest is for the cache and what is
+// computed.
+std::size_t room_for_weights(const device::Device& device) { return device.bytes_free() - device.bytes_free() / 8; }
+
 // Returns the number of layers whose matrices stay on a device.
 std::size_t count_resident(const WeightBytes& bytes, const device::Device& device, int asked) {
   const std::size_t n_layers = bytes.matrices.size(), free = device.bytes_free();
@@ -100,9 +106,9 @@ std::size_t count_resident(const WeightBytes& bytes, const device::Device& devic
     return n;
   }
   if (bytes.with(n_layers) <= free) return n_layers;
-  const std::size_t most = free - free / 8;
+  const std::size_t most = room_for_weights(device);
   std::size_t n = n_layers;
-  while (n > 0 && bytes.with(n) > most) --n;
+  while (n > 0 && bytes.with(n, DeviceWeights::kSlots) > most) --n;
   if (bytes.with(n) > most) fail(n, "use a smaller or more quantised model, or --device cpu");
   return n;
 }
@@ -131,8 +137,9 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, i
   const WeightBytes bytes = count_bytes(weights_);
   const std::size_t n = count_resident(bytes, device, n_resident), n_layers = weights_.layers.size();
   n_resident_ = static_cast<int>(n);
+  if (bytes.with(n, kSlots) > room_for_weights(device)) n_slots_ = 1;
   buffer_ = device.allocate(bytes.resident(n));
-  for (std::size_t i = 0; i < bytes.n_slots(n); ++i) slots_[i] = device.allocate(bytes.slot(n));
+  for (std::size_t i = 0; i < std::min(n_slots_, n_layers - n); ++i) slots_[i] = device.allocate(bytes.slot(n));
 
   const std::vector<ggml_tensor**> places = places_of(weights_);
   context_.reset(make_context(places.size()));

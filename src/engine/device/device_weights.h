@@ -18,7 +18,7 @@ namespace winnow {
 // Holds tensors that lie in the device's memory. Not thread-safe.
 class DeviceWeights {
  public:
-  static constexpr std::size_t kSlots = 2;  // in which streamed layers take turns
+  static constexpr std::size_t kSlots = 2;  // in which streamed layers take turns; one if there is no room for two
 
   // Uploads all weights of the model but the embeddings that are not its output matrix, too. Throws
   // Error(kOutOfMemory), with what is needed and what is free. Both must outlive this.
@@ -56,7 +56,7 @@ class DeviceWeights {
   };
 
   std::size_t slot_of(int streamed_layer) const {
-    return static_cast<std::size_t>(streamed_layer - n_resident_) % kSlots;
+    return static_cast<std::size_t>(streamed_layer - n_resident_) % n_slots_;
   }
   void fetch(int streamed_layer);
   void await_upload();
@@ -64,6 +64,7 @@ class DeviceWeights {
   device::Device& device_;
   device::Buffer buffer_, converted_;
   std::array<device::Buffer, kSlots> slots_;  // of streamed layers' matrices
+  std::size_t n_slots_ = kSlots;
   Context context_, converted_context_;
   Weights weights_;  // on the device; owns what is streamed from
   int n_resident_ = 0;
