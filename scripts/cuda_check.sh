@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compiles the kernels of the CUDA plugin for all of its architectures and the plugin's other sources, without a GPU.
 # Fails if a kernel spills more than a few registers, if the disassembly has no matrix instructions or wide loads, or if
-# ggml's back end, which the plugin needs, cannot be configured. Without nvcc it prints so and passes: the same kernels are tested on fibers
-# anyway (tests/device/kernels).
+# ggml's back end, which the plugin needs, cannot be configured. Without nvcc it prints so and passes: the same kernels
+# are tested on fibers anyway (tests/device/kernels).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly most_spilled=32  # bytes

@@ -4,6 +4,7 @@
 // other machines hold.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,18 @@ struct LayerPlan {
   std::int32_t copied_to = -1;  // the row from which on the rows' hidden states before the layer are copied; -1: none
   bool begins_here = false;     // the rows are such copies: they have gone through no layer before
   bool is_output_read = true;   // somebody reads the rows' hidden states after the layer
+
+  // Returns whether somebody reads the log-sum-exps of rows from a position on.
+  bool wants_sums(std::int32_t position) const {
+    return copies.log_sum_exp != nullptr || std::any_of(recorders.begin(), recorders.end(), [&](QueryEvidence* e) {
+             return e->log_sum_exp_row(layer, position) != nullptr;
+           });
+  }
+  // Returns whether somebody reads the moments of the unrotated queries.
+  bool wants_moments() const {
+    return std::any_of(recorders.begin(), recorders.end(),
+                       [&](const QueryEvidence* e) { return e->wants_moments(layer); });
+  }
 };
 
 // The rows that go through the experts of a layer together.

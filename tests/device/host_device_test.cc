@@ -144,7 +144,7 @@ TEST(HostDeviceTest, CopiesReadAllBeforeTheyWrite) {
   memory->free(block, 4 * sizeof(float));
 }
 
-// What is queued before join() meets no numbers, so that a wait that was forgotten is seen.
+// Work that is queued before join() meets no numbers, so that a wait that was forgotten is seen.
 TEST(HostDeviceTest, UploadsBesideTheQueueAreThereWhenTheyAreJoined) {
   const std::shared_ptr<Device> device = open_host_device(HostDeviceOptions{});
   const Buffer buffer = device->allocate(64 * sizeof(float));

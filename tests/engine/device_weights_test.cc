@@ -97,7 +97,7 @@ TEST(DeviceWeights, TheNextLayerIsCopiedWhileALayerComputes) {
   EXPECT_EQ(weights.use(3), (std::vector<int>{0, 2, 3}));  // the next pass begins with 1, whose place is taken
 }
 
-// Of 2 MiB that are free a layer takes 1.2.
+// The device has 2 MiB, of which a layer takes 1.2.
 TEST(DeviceWeights, LayersOfWhichOneFitsHaveOnePlace) {
   StreamedWeights weights(0, {.n_layer = 4, .n_ff = 1500}, "host:2");
   EXPECT_EQ(weights.use(0), std::vector<int>{0});

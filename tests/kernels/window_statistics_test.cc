@@ -245,7 +245,7 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
   }
 }
 
-// What the folds of all rows of a prompt must give, in double precision.
+// The numbers that the folds of all rows of a prompt must give, in double precision.
 struct FoldedReference {
   std::vector<double> log_sum_exp;  // of every 17th row and head
   std::vector<double> sums, squares;

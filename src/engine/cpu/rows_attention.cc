@@ -28,16 +28,10 @@ RowsAttention::RowsAttention(const Model::Impl& model, EntrySink& sink, Compute&
 }
 
 void RowsAttention::begin(const LayerPlan& plan) {
-  layer_ = plan.layer;
+  batch_ = plan;
   spec_ = &model_.spec.layers[static_cast<std::size_t>(plan.layer)];
   kernel_shape_ = attention_shape(model_, plan.layer, key_type_, value_type_);
-  recorders_ = plan.recorders;
-  recorded_end_ = plan.recorded_end;
-  copies_ = plan.copies;
-  is_output_read_ = plan.is_output_read;
-  n_rows_ = plan.rows.n_rows;
-  first_position_ = plan.rows.first_position;
-  sink_.begin_rows(spec_->kv_layer, first_position_, n_rows_);
+  sink_.begin_rows(spec_->kv_layer, batch_.rows.first_position, batch_.rows.n_rows);
   heads_.clear();
   for (int h = 0; h < spec_->n_kv_head; ++h) heads_.push_back(sink_.head(h));
 }
@@ -63,30 +57,29 @@ ggml_tensor* RowsAttention::attend(ggml_context* /*context*/, int /*layer*/, ggm
     // Inputs are kept until the node's turn, so unrotated queries are one only where they are read: otherwise RoPE can
     // work in their memory.
     std::vector<ggml_tensor*> stored = {k, v, q};
-    const bool wants_unrotated = std::any_of(recorders_.begin(), recorders_.end(),
-                                             [&](const QueryEvidence* e) { return e->wants_moments(layer_); });
+    const bool wants_unrotated = batch_.wants_moments();
     if (wants_unrotated) stored.push_back(q_unrotated);
     attended.push_back(graph_.own(GGML_TYPE_F32, 1, 1, stored, [=, this](ggml_tensor* /*node*/) {
       store(data(k), data(v), data(q), wants_unrotated ? data(q_unrotated) : nullptr);
     }));
   }
-  return graph_.own(GGML_TYPE_F32, spec_->output_size(), n_rows_, attended,
+  return graph_.own(GGML_TYPE_F32, spec_->output_size(), batch_.rows.n_rows, attended,
                     [=, this](ggml_tensor* node) { attend_rows(data(q), static_cast<float*>(node->data)); });
 }
 
 // Stores the rows' keys and values, and records what is wanted of their queries.
 void RowsAttention::store(const float* k, const float* v, const float* q, const float* q_unrotated) {
   constexpr int kAtOnce = 16;  // rows
-  compute_.parallel_for((n_rows_ + kAtOnce - 1) / kAtOnce, [&](int block) {
-    const int last = std::min((block + 1) * kAtOnce, n_rows_);
+  compute_.parallel_for((batch_.rows.n_rows + kAtOnce - 1) / kAtOnce, [&](int block) {
+    const int last = std::min((block + 1) * kAtOnce, batch_.rows.n_rows);
     for (std::int32_t r = block * kAtOnce; r < last; ++r) store_row(r, k, v, q);
   });
   if (q_unrotated == nullptr) return;
   compute_.parallel_for(spec_->n_head, [&](int head) {
-    for (QueryEvidence* evidence : recorders_) {
-      if (!evidence->wants_moments(layer_)) continue;
-      evidence->add_moments(layer_, head, q_unrotated + std::int64_t{head} * spec_->key_dim, spec_->q_size(), n_rows_,
-                            first_position_);
+    for (QueryEvidence* evidence : batch_.recorders) {
+      if (!evidence->wants_moments(batch_.layer)) continue;
+      evidence->add_moments(batch_.layer, head, q_unrotated + std::int64_t{head} * spec_->key_dim, spec_->q_size(),
+                            batch_.rows.n_rows, batch_.rows.first_position);
     }
   });
 }
@@ -102,14 +95,14 @@ void RowsAttention::store_row(std::int32_t row, const float* k, const float* v, 
     store(value_type_, v + at * spec_->value_dim, sink_.value_row(h, entry), spec_->value_dim);
   }
   const std::int64_t n = spec_->q_size();
-  for (QueryEvidence* evidence : recorders_) {
-    evidence->record(layer_, first_position_ + row, recorded_end_, q + row * n);
+  for (QueryEvidence* evidence : batch_.recorders) {
+    evidence->record(batch_.layer, batch_.rows.first_position + row, batch_.recorded_end, q + row * n);
   }
-  if (copies_.q != nullptr) std::copy_n(q + row * n, n, copies_.q + row * n);
+  if (batch_.copies.q != nullptr) std::copy_n(q + row * n, n, batch_.copies.q + row * n);
 }
 
 void RowsAttention::attend_rows(const float* q, float* out) {
-  const int n_blocks = (n_rows_ + kernels::kCausalBlockRows - 1) / kernels::kCausalBlockRows;
+  const int n_blocks = (batch_.rows.n_rows + kernels::kCausalBlockRows - 1) / kernels::kCausalBlockRows;
   const int n_tasks = n_blocks * spec_->n_kv_head;
   std::atomic<int> next_task{0};
   // Each worker has memory of its own. Later blocks attend to more entries, so they are handed out first.
@@ -121,13 +114,6 @@ void RowsAttention::attend_rows(const float* q, float* out) {
   });
 }
 
-// Returns whether somebody reads the log-sum-exps of a block of rows that begins at a position.
-bool RowsAttention::wants_sums(std::int32_t position) const {
-  return copies_.log_sum_exp != nullptr || std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
-           return e->log_sum_exp_row(layer_, position) != nullptr;
-         });
-}
-
 // Computes the attention of a block of rows to the entries of a KV head.
 void RowsAttention::attend_block(int block, int kv_head, const float* q, float* out, MappedMemory& scratch) {
   const std::int64_t q_row = spec_->q_size(), out_row = spec_->output_size();
@@ -137,12 +123,12 @@ void RowsAttention::attend_block(int block, int kv_head, const float* q, float* 
   const kernels::QueryRows rows{
       .q = q + first_row * q_row + std::int64_t{kv_head} * n_group * spec_->key_dim,
       .row_stride = q_row,
-      .n_rows = std::min(kernels::kCausalBlockRows, n_rows_ - first_row),
+      .n_rows = std::min(kernels::kCausalBlockRows, batch_.rows.n_rows - first_row),
       .n_visible = head.n_before + first_row + 1,
-      .first_position = first_position_ + first_row,
+      .first_position = batch_.rows.first_position + first_row,
   };
-  const bool has_sums = wants_sums(rows.first_position);
-  if (!is_output_read_ && !has_sums) return;
+  const bool has_sums = batch_.wants_sums(rows.first_position);
+  if (!batch_.is_output_read && !has_sums) return;
   std::vector<float> log_sum_exp(has_sums ? static_cast<std::size_t>(rows.n_rows * n_group) : 0);
   kernels::causal_attention(kernel_shape_.of_head(kv_head), head.entries, rows,
                             {.out = out + first_row * out_row + std::int64_t{kv_head} * n_group * spec_->value_dim,
@@ -153,8 +139,10 @@ void RowsAttention::attend_block(int block, int kv_head, const float* q, float* 
     const auto save = [&](float* of_row) {
       if (of_row != nullptr) std::copy_n(log_sum_exp.data() + r * n_group, n_group, of_row + kv_head * n_group);
     };
-    for (QueryEvidence* evidence : recorders_) save(evidence->log_sum_exp_row(layer_, rows.first_position + r));
-    if (copies_.log_sum_exp != nullptr) save(copies_.log_sum_exp + std::int64_t{first_row + r} * spec_->n_head);
+    for (QueryEvidence* evidence : batch_.recorders)
+      save(evidence->log_sum_exp_row(batch_.layer, rows.first_position + r));
+    if (batch_.copies.log_sum_exp != nullptr)
+      save(batch_.copies.log_sum_exp + std::int64_t{first_row + r} * spec_->n_head);
   }
 }
 

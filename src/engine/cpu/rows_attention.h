@@ -38,7 +38,6 @@ class RowsAttention : public SequenceHook {
   void store_row(std::int32_t row, const float* k, const float* v, const float* q);
   void attend_rows(const float* q, float* out);
   void attend_block(int block, int kv_head, const float* q, float* out, MappedMemory& scratch);
-  bool wants_sums(std::int32_t position) const;
 
   const Model::Impl& model_;
   EntrySink& sink_;
@@ -49,13 +48,7 @@ class RowsAttention : public SequenceHook {
   const LayerSpec* spec_ = nullptr;  // of the present layer
   kernels::AttentionShape kernel_shape_{};
 
-  std::span<QueryEvidence* const> recorders_;
-  std::int32_t recorded_end_ = 0;
-  QueryCopies copies_;
-  bool is_output_read_ = true;
-  int layer_ = 0;
-  std::int32_t n_rows_ = 0;
-  std::int32_t first_position_ = 0;
+  LayerPlan batch_;
   std::vector<EntrySink::Head> heads_;  // [n_kv_head]
   RecurrentRows recurrent_;
   std::vector<MappedMemory> scratch_;  // [n_threads]

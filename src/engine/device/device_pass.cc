@@ -106,7 +106,7 @@ ggml_tensor* DevicePass::attend(ggml_context* /*context*/, int /*layer*/, ggml_t
   // Inputs are kept until the node's turn, so unrotated queries are one only where they are read.
   std::vector<ggml_tensor*> inputs = {q};
   if (k != nullptr) inputs.insert(inputs.end(), {k, v});
-  if (!wants_moments()) q_unrotated = nullptr;
+  if (!batch_.wants_moments()) q_unrotated = nullptr;
   if (q_unrotated != nullptr) inputs.push_back(q_unrotated);
   return executor_.graph().own(GGML_TYPE_F32, spec().output_size(), batch_.rows.n_rows, inputs,
                                [=, this](ggml_tensor* node) { attend_rows(q_unrotated, q, k, v, node); });
@@ -124,32 +124,21 @@ void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* 
                                     .heads = heads,
                                     .n_rows = n_rows});
   }
-  if (wants_sums()) grow(device_, sums_, static_cast<std::size_t>(n_rows * spec().n_head) * sizeof(float));
-  if (batch_.is_output_read || wants_sums()) {
+  const bool wants_sums = batch_.wants_sums(batch_.rows.first_position);
+  if (wants_sums) grow(device_, sums_, static_cast<std::size_t>(n_rows * spec().n_head) * sizeof(float));
+  if (batch_.is_output_read || wants_sums) {
     device_.queue(device::CausalAttention{.layer = layer,
                                           .q = static_cast<const float*>(q->data),
                                           .out = static_cast<float*>(out->data),
-                                          .log_sum_exp = wants_sums() ? sums_.as<float>() : nullptr,
+                                          .log_sum_exp = wants_sums ? sums_.as<float>() : nullptr,
                                           .heads = heads,
                                           .n_rows = n_rows,
                                           .n_most = n_most_});
   }
   if (batch_.keeps_queries) keep_queries(static_cast<const float*>(q->data));
   record_queries(static_cast<const float*>(q->data));
-  if (wants_sums()) record_sums();
+  if (wants_sums) record_sums();
   if (q_unrotated != nullptr) record_moments(static_cast<const float*>(q_unrotated->data));
-}
-
-bool DevicePass::wants_sums() const {
-  const std::int32_t first = batch_.rows.first_position;
-  return batch_.copies.log_sum_exp != nullptr ||
-         std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
-                     [&](QueryEvidence* e) { return e->log_sum_exp_row(batch_.layer, first) != nullptr; });
-}
-
-bool DevicePass::wants_moments() const {
-  return std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
-                     [&](const QueryEvidence* e) { return e->wants_moments(batch_.layer); });
 }
 
 const float* DevicePass::kept_queries(std::int32_t first_row) const {

@@ -43,8 +43,6 @@ class DevicePass final : public PassRows, private SequenceHook {
   const float* gather(const float* q, std::span<const std::int32_t> rows);
   void record_sums();
   void record_moments(const float* q_unrotated);
-  bool wants_sums() const;
-  bool wants_moments() const;
   float* row(std::int32_t r) const;
   const LayerSpec& spec() const;
 
