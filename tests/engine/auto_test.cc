@@ -46,7 +46,7 @@ Stored stored(Session& session) {
 }
 
 // Returns a model whose second layer reacts so sharply to keys that coding them in 4 bits gives another attention.
-TinyModelOptions sharp_model(float gain = 10) {
+TinyModelOptions sharp_model(float gain = 16) {
   return {.n_layer = 3,
           .n_head = 4,
           .n_kv_head = 2,
