@@ -16,6 +16,7 @@
 #include "engine/evidence/query_evidence.h"
 #include "engine/executor.h"
 #include "engine/ranks/pipeline.h"
+#include "engine/ranks/remote_entries.h"
 #include "engine/recurrent_state.h"
 #include "eviction/cut/cut.h"
 #include "model/model_impl.h"
@@ -136,11 +137,7 @@ struct Session::Impl {
   std::vector<float> logits;               // [n_vocab] after the last token; empty before the first
   std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
   std::vector<std::int32_t> head_budgets;  // [n_cut_heads] kept of the last prompt or turn; empty if all was
-  // The entries of heads that other ranks hold and methods cut, when last gathered; each has got one more for every
-  // token since.
-  std::vector<std::int32_t> gathered;  // [n_cut_heads], 0 for own heads; empty before the first cut
-  // The number of tokens at that time.
-  std::int32_t gathered_at = 0;
+  RemoteEntries remote_entries;            // of the layers that other ranks hold
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
   bool is_stepping = false;  // one of Engine::Impl::steps holds it

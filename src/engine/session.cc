@@ -49,8 +49,7 @@ Session::Impl::Impl(const Impl& other)
       logits(other.logits),
       total(other.total),
       head_budgets(other.head_budgets),
-      gathered(other.gathered),
-      gathered_at(other.gathered_at),
+      remote_entries(other.remote_entries),
       decoded_since_cut(other.decoded_since_cut),
       statistics(other.statistics) {}
 
@@ -100,8 +99,7 @@ void Session::Impl::reset() {
   evidence = QueryEvidence(evidence.needs(), model().spec, engine_impl().layers);
   total = 0;
   head_budgets.clear();
-  gathered.clear();
-  gathered_at = 0;
+  remote_entries.clear();
   decoded_since_cut = 0;
   statistics = {};
   set_high_fraction(options.eviction.bits.for_budget(options.budget).high_fraction);

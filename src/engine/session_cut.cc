@@ -19,7 +19,7 @@ namespace winnow {
 void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const auto start = std::chrono::steady_clock::now();
   const Pipeline& pipeline = engine_impl().pipeline;
-  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.shares_cuts());
+  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.summary_sink());
   if (cut.keeps_everything()) return;
   const bool has_feedback = feeds_back(options) && evidence.n_reference_rows() > 0;
   const bool pays = has_feedback && shape_of_cut.fixed_budget.empty() && pays_for_raised_heads(*this);
@@ -46,9 +46,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
         choose_raised_heads(cache, view, feedback, parallel_for);
       }
       if (reference) reference->add_layer(view, parallel_for);
-      const std::vector<LayerCut> due = cut.add_layer(view, parallel_for);
-      if (pipeline.shares_cuts()) pipeline.share_layer(cut.newest_layer());
-      keep_entries(*this, due, parallel_for);
+      keep_entries(*this, cut.add_layer(view, parallel_for), parallel_for);
     }
     if (pays) pay_for_raised_heads(*this, cut, shape_of_cut.total, parallel_for);
     if (reference) reference->refit(cache, parallel_for);
@@ -64,29 +62,11 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
 }
 
 std::int64_t Session::Impl::n_cut_entries() const {
-  std::int64_t n = cache.n_cut_entries();
   const std::int64_t n_elsewhere = shape.n_cut_heads() - cache.shape().n_cut_heads();
-  for (const std::int32_t of_head : gathered) n += of_head;
-  return n + n_elsewhere * (n_tokens() - gathered_at);
+  return cache.n_cut_entries() + remote_entries.count(n_elsewhere, n_tokens());
 }
 
-void Session::Impl::gather_cut_entries() {
-  const Pipeline& pipeline = engine_impl().pipeline;
-  if (!pipeline.shares_cuts()) return;
-  std::vector<std::int32_t> own;
-  for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!cache.shape().layer(l).is_cut()) continue;
-    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) own.push_back(cache.n_entries(l, h));
-  }
-  gathered.clear();
-  const auto all = pipeline.gather(std::as_bytes(std::span<const std::int32_t>(own)));
-  for (int rank = 0; rank < pipeline.n_ranks(); ++rank) {
-    auto counts = numbers_in<std::int32_t>(all[static_cast<std::size_t>(rank)]);
-    if (rank == pipeline.rank()) std::fill(counts.begin(), counts.end(), 0);
-    gathered.insert(gathered.end(), counts.begin(), counts.end());
-  }
-  gathered_at = n_tokens();
-}
+void Session::Impl::gather_cut_entries() { remote_entries.gather(engine_impl().pipeline, cache, n_tokens()); }
 
 void Session::Impl::settle_cache() {
   if (!shape.has_codes()) return cache.settle();
@@ -147,7 +127,7 @@ void Session::Impl::note_head_budgets() {
     if (!shape.layer(l).is_cut()) continue;
     const bool is_here = engine_impl().pipeline.holds(l);
     for (int h = 0; h < shape.layer(l).n_kv_head; ++h) {
-      head_budgets.push_back(is_here ? cache.n_entries(l, h) : gathered[head_budgets.size()]);
+      head_budgets.push_back(is_here ? cache.n_entries(l, h) : remote_entries.of_head(head_budgets.size()));
     }
   }
 }

@@ -75,8 +75,7 @@ inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) norm(NormedToBf16 p) {
     WINNOW_UNROLL
     for (int k = 0; k < kNumbers; ++k) sum = simt::fma(numbers.x[k], numbers.x[k], sum);
   }
-  WINNOW_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) sum += simt::shuffle_xor(sum, mask);
+  sum = simt::sum_lanes<1, 32>(sum);
   if (simt::lane() == 0) sums[simt::warp()] = sum;
   simt::barrier();
   float squares = 0.0F;

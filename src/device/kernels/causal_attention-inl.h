@@ -186,8 +186,7 @@ struct CausalBlocks {
         for (int column = 0; column < kColumns; ++column) {
           most = simt::max(most, simt::max(scores[strip][column][half * 2], scores[strip][column][half * 2 + 1]));
         }
-        most = simt::max(most, simt::shuffle_xor(most, 1));
-        most = simt::max(most, simt::shuffle_xor(most, 2));
+        most = simt::max_lanes<1, 4>(most);
         most = simt::max(greatest[strip][half], most * unit);
         const float base = most == kHiddenScore ? 0.0F : most;
         const float correction = simt::exp2(greatest[strip][half] - base);
@@ -222,9 +221,7 @@ struct CausalBlocks {
     for (int strip = 0; strip < kStrips; ++strip) {
       WINNOW_UNROLL
       for (int half = 0; half < 2; ++half) {
-        float sum = sums[strip][half];
-        sum += simt::shuffle_xor(sum, 1);
-        sum += simt::shuffle_xor(sum, 2);
+        const float sum = simt::sum_lanes<1, 4>(sums[strip][half]);
         const float high = simt::max(greatest[strip][half], sink);
         const bool is_blind = high == kHiddenScore;
         const float share = is_blind ? 0.0F : simt::exp2(greatest[strip][half] - high);

@@ -228,9 +228,7 @@ struct Sm90CausalBlocks {
         WINNOW_UNROLL
         for (int i = 0; i < 2; ++i) most[i] = simt::max(most[i], scores[column * 4 + half * 2 + i]);
       }
-      float high = simt::max(most[0], most[1]);
-      high = simt::max(high, simt::shuffle_xor(high, 1));
-      high = simt::max(high, simt::shuffle_xor(high, 2));
+      float high = simt::max_lanes<1, 4>(simt::max(most[0], most[1]));
       high = simt::max(greatest[half], high * unit);
       const float base = high == kHiddenScore ? 0.0F : high;
       corrections[half] = simt::exp2(greatest[half] - base);
@@ -276,9 +274,7 @@ struct Sm90CausalBlocks {
     const float sink = p.layer.sink_logits != nullptr ? p.layer.sink_logits[head] * kLog2E : kHiddenScore;
     WINNOW_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float sum = sums[half];
-      sum += simt::shuffle_xor(sum, 1);
-      sum += simt::shuffle_xor(sum, 2);
+      const float sum = simt::sum_lanes<1, 4>(sums[half]);
       const float high = simt::max(greatest[half], sink);
       const bool is_blind = high == kHiddenScore;
       const float share = is_blind ? 0.0F : simt::exp2(greatest[half] - high);

@@ -195,12 +195,8 @@ WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
   for (int block = 0; block < 4; ++block) {
     WINNOW_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float x = kIsMax ? simt::exp2(folded[block][i]) : folded[block][i];
-      WINNOW_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) {
-        const float other = simt::shuffle_xor(x, mask);
-        x = kIsMax ? simt::max(x, other) : x + other;
-      }
+      const float x =
+          kIsMax ? simt::max_lanes<4, 32>(simt::exp2(folded[block][i])) : simt::sum_lanes<4, 32>(folded[block][i]);
       const std::int32_t entry = own_column + block * 8 + fragment_column(i);
       if (simt::lane() < 4 && entry >= 0 && entry < n_columns) {
         float& to = p.columns[static_cast<std::int64_t>(head) * p.stride + entry];

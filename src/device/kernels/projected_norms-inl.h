@@ -115,9 +115,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kProjectionThreads, kDim == 64    ? 4
   for (int half = 0; half < 2; ++half) {
     WINNOW_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float sum = sums[half][i];
-      sum += simt::shuffle_xor(sum, 1);
-      sum += simt::shuffle_xor(sum, 2);
+      const float sum = simt::sum_lanes<1, 4>(sums[half][i]);
       const std::int32_t entry = first_slot + half * 16 + fragment_row(i * 2) - table.first_slot;
       if ((simt::lane() & 3) == 0 && entry >= 0 && entry < table.n_entries) {
         p.norms[static_cast<std::int64_t>(kv_head) * p.stride + entry] = sum / static_cast<float>(n_group);

@@ -144,9 +144,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kMomentThreads, 2) expected_scores_kernel(Expe
   }
   WINNOW_UNROLL
   for (int i = 0; i < 4; ++i) {
-    float score = scores[i];
-    WINNOW_UNROLL
-    for (int mask = 1; mask < 16; mask *= 2) score += simt::shuffle_xor(score, mask);
+    const float score = simt::sum_lanes<1, 16>(scores[i]);
     if (column == 0 && first + entry + i < table.n_entries) {
       p.scores[static_cast<std::int64_t>(head) * p.stride + first + entry + i] = score;
     }

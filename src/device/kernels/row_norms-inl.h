@@ -37,12 +37,7 @@ WINNOW_DEVICE Norms norms_of_row(const std::byte* row, int dim, const float* fac
       squares = simt::fma(low, low, simt::fma(high, high, squares));
     }
   }
-  WINNOW_UNROLL
-  for (int mask = 1; mask < kLanesOfRow; mask *= 2) {
-    magnitudes += simt::shuffle_xor(magnitudes, mask);
-    squares += simt::shuffle_xor(squares, mask);
-  }
-  return {magnitudes, simt::sqrt(squares)};
+  return {simt::sum_lanes<1, kLanesOfRow>(magnitudes), simt::sqrt(simt::sum_lanes<1, kLanesOfRow>(squares))};
 }
 
 // Block (x, y) takes entries of KV head y.
@@ -107,8 +102,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 4) row_lengths_kernel(Plan p) {
     WINNOW_UNROLL
     for (int j = 0; j < 4; ++j) squares = simt::fma(four.x[j], four.x[j], squares);
   }
-  WINNOW_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) squares += simt::shuffle_xor(squares, mask);
+  squares = simt::sum_lanes<1, 32>(squares);
   if (simt::lane() == 0) p.lengths[row] = simt::sqrt(squares);
 }
 

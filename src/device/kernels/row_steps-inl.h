@@ -36,8 +36,7 @@ WINNOW_DEVICE void store_eight_bits(const EightBitRows& rows, std::size_t at, co
   float most = 0;
   WINNOW_UNROLL
   for (int i = 0; i < 4; ++i) most = simt::max(most, simt::max(four.x[i], -four.x[i]));
-  WINNOW_UNROLL
-  for (int mask = 1; mask < kBlock / 4; mask *= 2) most = simt::max(most, simt::shuffle_xor(most, mask));
+  most = simt::max_lanes<1, kBlock / 4>(most);
   const float scale = most / 127.0F;
   const float inverse = most > 0 ? 127.0F / most : 0.0F;
   std::uint32_t word = 0;
@@ -48,8 +47,7 @@ WINNOW_DEVICE void store_eight_bits(const EightBitRows& rows, std::size_t at, co
     sum += byte;
     word |= (static_cast<std::uint32_t>(byte) & 0xFFU) << (8U * static_cast<unsigned>(i));
   }
-  WINNOW_UNROLL
-  for (int mask = 1; mask < kBlock / 4; mask *= 2) sum += simt::shuffle_xor(sum, mask);
+  sum = simt::sum_lanes<1, kBlock / 4>(sum);
   if (!has_numbers) return;
   *reinterpret_cast<std::uint32_t*>(rows.numbers + at) = word;
   if (at % kBlock == 0) {
@@ -138,14 +136,11 @@ WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 1) norm(RmsNormRows plan) {
     WINNOW_UNROLL
     for (int x = 0; x < 4; ++x) sum = simt::fma(numbers[k].x[x], numbers[k].x[x], sum);
   }
-  WINNOW_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) sum += simt::shuffle_xor(sum, mask);
+  sum = simt::sum_lanes<1, 32>(sum);
   if (simt::lane() == 0) sums[simt::warp()] = sum;
   simt::barrier();
   static_assert(kNormWarps == 32);
-  sum = sums[simt::lane()];
-  WINNOW_UNROLL
-  for (int mask = 1; mask < 32; mask *= 2) sum += simt::shuffle_xor(sum, mask);
+  sum = simt::sum_lanes<1, 32>(sums[simt::lane()]);
   const float factor = 1.0F / simt::sqrt(sum / static_cast<float>(plan.n) + plan.eps);
   WINNOW_UNROLL
   for (int k = 0; k < kFours; ++k) {

@@ -90,6 +90,25 @@ WINNOW_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xFFFFFFFFU, value, mask);
 }
 
+// Combines the values of lanes whose numbers differ in the bits from kFirst up to below kEnd, lowest bit first: all of
+// them get combine(own, other's), step by step. Values consist of words of 32 bits.
+template <int kFirst, int kEnd, class Combine, class T>
+WINNOW_DEVICE T combine_lanes(T value, Combine combine) {
+  constexpr int kWords = sizeof(T) / 4;
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
+  WINNOW_UNROLL
+  for (int mask = kFirst; mask < kEnd; mask *= 2) {
+    std::uint32_t words[kWords];
+    memcpy(words, &value, sizeof value);
+    WINNOW_UNROLL
+    for (int i = 0; i < kWords; ++i) words[i] = shuffle_xor(words[i], mask);
+    T other;
+    memcpy(&other, words, sizeof other);
+    value = combine(value, other);
+  }
+  return value;
+}
+
 // Computes d += a b.
 WINNOW_DEVICE void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm volatile(
@@ -365,3 +384,30 @@ void launch_overlapping(Queue& queue, Grid grid, int n_threads, std::size_t shar
 
 }  // namespace winnow::simt
 #endif
+
+namespace winnow::simt {
+
+struct Sum {
+  template <class T>
+  WINNOW_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Maximum {
+  template <class T>
+  WINNOW_DEVICE T operator()(T a, T b) const {
+    return max(a, b);
+  }
+};
+
+// Return the sum and the maximum over the lanes that combine_lanes takes.
+template <int kFirst, int kEnd, class T>
+WINNOW_DEVICE T sum_lanes(T value) {
+  return combine_lanes<kFirst, kEnd>(value, Sum{});
+}
+template <int kFirst, int kEnd, class T>
+WINNOW_DEVICE T max_lanes(T value) {
+  return combine_lanes<kFirst, kEnd>(value, Maximum{});
+}
+
+}  // namespace winnow::simt

@@ -35,9 +35,7 @@ Queue::Queue() : order(order_of_environment()) {}
 namespace host {
 namespace {
 
-constexpr int kLanes = 32;
-constexpr int kMostWords = 10;  // input words of a lane in a collective
-constexpr int kPoison = 0xFF;   // NaN as float32, float16 and bfloat16
+constexpr int kPoison = 0xFF;  // NaN as float32, float16 and bfloat16
 // Not a power of two: the tops of all fibers' stacks would lie in the same sets of the processor's caches.
 constexpr std::size_t kStackBytes = (std::size_t{256} << 10U) + 1088;
 constexpr int kCaller = -1;  // the fiber that runs the grid, beside those of its threads
@@ -65,8 +63,8 @@ struct PendingCopy {
 struct Warp {
   int n_arrived = 0;
   Collective kind = Collective::kBarrier;
-  std::uint32_t in[kLanes][kMostWords];
-  std::uint32_t out[kLanes][4];
+  std::uint32_t in[kLanes][kInputWords];
+  std::uint32_t out[kLanes][kOutputWords];
 };
 
 // A stack allocator that does not free a stack when its fiber ends.
@@ -307,6 +305,14 @@ void compute(Warp& warp, int n_out) {
         std::copy_n(warp.in[from] + 1, n_out, warp.out[l]);
       }
       return;
+    case Collective::kCombine: {
+      CombineAll function = nullptr;
+      for (int l = 1; l < kLanes; ++l) {
+        if (std::memcmp(warp.in[l], warp.in[0], sizeof function) != 0) fail("combines otherwise than the other lanes");
+      }
+      std::memcpy(&function, warp.in[0], sizeof function);
+      return function(warp.in, warp.out);
+    }
     case Collective::kMmaF16: {
       const float* table = f16_table();
       return multiply(warp, [table](std::uint16_t h) { return table[h]; });

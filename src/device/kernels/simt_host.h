@@ -4,6 +4,7 @@
 // does not reach a collective, an address that is not aligned) ends the program with a message.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -55,12 +56,17 @@ enum class Collective : int {
   kWarpBarrier,
   kShuffle,
   kShuffleXor,
+  kCombine,
   kMmaF16,
   kMmaBf16,
   kLoadMatrix,
   kLoadMatrixTransposed,
   kTransposeMatrix
 };
+
+constexpr int kLanes = 32;
+constexpr int kInputWords = 10;  // of a lane in a collective, at most
+constexpr int kOutputWords = 4;
 
 void run_barrier();
 // Begins a collective of the warp: returns the place of this lane's words.
@@ -101,6 +107,20 @@ T shuffled(Collective kind, T value, int lane_or_mask) {
   return value;
 }
 
+// Computes combine_lanes() of all lanes at once.
+template <int kFirst, int kEnd, class T, class Combine>
+void combine_all(const std::uint32_t (&in)[kLanes][kInputWords], std::uint32_t (&out)[kLanes][kOutputWords]) {
+  T values[kLanes];
+  for (int l = 0; l < kLanes; ++l) std::memcpy(&values[l], in[l] + 2, sizeof(T));
+  for (int mask = kFirst; mask < kEnd; mask *= 2) {
+    T before[kLanes];
+    std::copy_n(values, kLanes, before);
+    for (int l = 0; l < kLanes; ++l) values[l] = Combine{}(before[l], before[l ^ mask]);
+  }
+  for (int l = 0; l < kLanes; ++l) std::memcpy(out[l], &values[l], sizeof(T));
+}
+using CombineAll = void (*)(const std::uint32_t (&in)[kLanes][kInputWords], std::uint32_t (&out)[kLanes][kOutputWords]);
+
 inline void product(Collective kind, float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   std::uint32_t in[10];
   std::memcpy(in, a, sizeof a);
@@ -139,6 +159,19 @@ inline void barrier() { host::run_barrier(); }
 inline void warp_barrier() {
   host::begin_collective(host::Collective::kWarpBarrier);
   host::end_collective(0);
+}
+
+template <int kFirst, int kEnd, class Combine, class T>
+T combine_lanes(T value, Combine /*combine*/) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0 && sizeof(T) <= 4 * host::kOutputWords);
+  const host::CombineAll function = &host::combine_all<kFirst, kEnd, T, Combine>;
+  std::uint32_t in[2 + sizeof(T) / 4];
+  std::uint32_t out[sizeof(T) / 4];
+  std::memcpy(in, &function, sizeof function);
+  std::memcpy(in + 2, &value, sizeof value);
+  host::run_collective(host::Collective::kCombine, in, out);
+  std::memcpy(&value, out, sizeof value);
+  return value;
 }
 
 template <class T>

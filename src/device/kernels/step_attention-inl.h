@@ -175,13 +175,9 @@ WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared)
       unit[x] = slice < item.n_slices ? state[2 * slice] : kNoScore;
       sum[x] = slice < item.n_slices ? state[2 * slice + 1] : 0.0F;
     }
-    float most = simt::max(unit[0], unit[1]);
-    WINNOW_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) most = simt::max(most, simt::shuffle_xor(most, mask));
+    const float most = simt::max_lanes<1, 32>(simt::max(unit[0], unit[1]));
     const float factor[2] = {simt::exp2(unit[0] - most), simt::exp2(unit[1] - most)};
-    float total = factor[0] * sum[0] + factor[1] * sum[1];
-    WINNOW_UNROLL
-    for (int mask = 1; mask < 32; mask *= 2) total += simt::shuffle_xor(total, mask);
+    float total = simt::sum_lanes<1, 32>(factor[0] * sum[0] + factor[1] * sum[1]);
     total += sink_weight(layer, item.first_head + h, most);
     const float share = total > 0 ? 1 / total : 0.0F;
     WINNOW_UNROLL

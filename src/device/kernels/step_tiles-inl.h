@@ -175,8 +175,7 @@ class WarpState {
     const int warp = simt::thread_anew() / 32;
     WINNOW_UNROLL
     for (int h = 0; h < 2; ++h) {
-      WINNOW_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) sum_[h] += simt::shuffle_xor(sum_[h], mask);
+      sum_[h] = simt::sum_lanes<4, 32>(sum_[h]);
       const int head = 2 * c_ + h;
       if (r_ == 0) {
         shared.unit[warp][head] = unit_[h];
@@ -453,9 +452,7 @@ class WarpState {
     float weights[4];
     WINNOW_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float most = simt::max(scores[h], scores[2 + h]);
-      WINNOW_UNROLL
-      for (int mask = 4; mask < 32; mask *= 2) most = simt::max(most, simt::shuffle_xor(most, mask));
+      const float most = simt::max_lanes<4, 32>(simt::max(scores[h], scores[2 + h]));
       const float unit = simt::max(unit_[h], most - kHeadRoom);
       factor[h] = simt::exp2(unit_[h] - unit);
       unit_[h] = unit;

@@ -632,9 +632,7 @@ WINNOW_DEVICE void finish(const VectorProduct& plan, const Group& group, float (
   for (int r = 0; r < kN; ++r) {
     WINNOW_UNROLL
     for (int x = 0; x < kRows; ++x) {
-      float sum = sums[r][x];
-      WINNOW_UNROLL
-      for (int mask = 1; mask < 32; mask *= 2) sum += simt::shuffle_xor(sum, mask);
+      const float sum = simt::sum_lanes<1, 32>(sums[r][x]);
       if (simt::lane() == r * kRows + x) own = sum;
       sums[r][x] = 0;
     }

@@ -65,6 +65,14 @@ WINNOW_DEVICE Spread merged(Spread a, Spread b) {
   return {n, (a.n * a.mean + b.n * b.mean) / n, a.m2 + b.m2 + delta * delta * (a.n * b.n / n)};
 }
 
+// Merges what two lanes have.
+struct Merge {
+  template <class T>
+  WINNOW_DEVICE T operator()(const T& a, const T& b) const {
+    return merged(a, b);
+  }
+};
+
 // The part that both passes share: a block has a tile of keys and the queries of a strip of kWindowStrip rows, and each
 // of its four warps has the scores of the strip's rows and 16 of the tile's columns.
 template <class Format, int kDim>
@@ -225,11 +233,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_row_sums_kernel(
   for (int strip = 0; strip < Window::kStrips; ++strip) {
     WINNOW_UNROLL
     for (int half = 0; half < 2; ++half) {
-      RowSum sum = sums[strip][half];
-      WINNOW_UNROLL
-      for (int mask = 1; mask < 4; mask *= 2) {
-        sum = merged(sum, RowSum{simt::shuffle_xor(sum.high, mask), simt::shuffle_xor(sum.weight, mask)});
-      }
+      const RowSum sum = simt::combine_lanes<1, 4>(sums[strip][half], Merge{});
       if ((simt::lane() & 3) == 0) of_warps[simt::warp() * kWindowStrip + strip * 16 + fragment_row(half * 2)] = sum;
     }
   }
@@ -334,15 +338,10 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
       WINNOW_UNROLL
       for (int i = 0; i < 2; ++i) {
         entropy += static_cast<double>(surprise[column][i]);
-        Spread s = spread[column][i];
-        WINNOW_UNROLL
-        for (int mask = 4; mask < 32; mask *= 2) {
-          s = merged(
-              s, Spread{simt::shuffle_xor(s.n, mask), simt::shuffle_xor(s.mean, mask), simt::shuffle_xor(s.m2, mask)});
-          max[column][i] = simt::max(max[column][i], simt::shuffle_xor(max[column][i], mask));
-          last[column][i] = simt::max(last[column][i], simt::shuffle_xor(last[column][i], mask));
-          squares[column][i] += simt::shuffle_xor(squares[column][i], mask);
-        }
+        const Spread s = simt::combine_lanes<4, 32>(spread[column][i], Merge{});
+        max[column][i] = simt::max_lanes<4, 32>(max[column][i]);
+        last[column][i] = simt::max_lanes<4, 32>(last[column][i]);
+        squares[column][i] = simt::sum_lanes<4, 32>(squares[column][i]);
         const std::int32_t entry = first_column + column * 8 + fragment_column(i);
         if (simt::lane() < 4 && entry >= 0 && entry < n_columns) {
           const std::int64_t at = static_cast<std::int64_t>(head) * p.stride + entry;
@@ -356,8 +355,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
     }
   }
   if (p.entropy == nullptr) return;
-  WINNOW_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) entropy += simt::shuffle_xor(entropy, mask);
+  entropy = simt::sum_lanes<1, 32>(entropy);
   double* const of_warps = reinterpret_cast<double*>(queries);
   simt::barrier();
   if (simt::lane() == 0) of_warps[simt::warp()] = entropy;

@@ -5,6 +5,7 @@
 #include "engine/engine_impl.h"
 #include "engine/steps_in_turn.h"
 #include "winnow/error.h"
+#include "winnow/pipeline.h"
 
 namespace winnow {
 
@@ -80,12 +81,12 @@ void cut(const Engine::Impl& engine, const DecodeStep& step) {
   for (std::size_t i = 0; i < step.sessions.size(); ++i) {
     if (step.sessions[i] == nullptr) continue;
     try {
-      step.sessions[i]->cut_after_decode();
+      engine.pipeline.together([&] { step.sessions[i]->cut_after_decode(); });
+    } catch (const PipelineError&) {
+      throw;  // all ranks end: others were in the middle of this cut
     } catch (const Error& error) {
-      if (engine.pipeline.shares_cuts()) throw;  // other ranks are in the middle of this cut
       failures.push_back({.session = i, .code = error.code(), .message = error.what()});
     } catch (const std::exception& error) {
-      if (engine.pipeline.shares_cuts()) throw;
       failures.push_back({.session = i, .code = ErrorCode::kInternal, .message = error.what()});
     }
   }

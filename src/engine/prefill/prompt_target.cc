@@ -25,7 +25,7 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   if (has_loss_) total_ = std::min(total_, std::int64_t{n} * session.shape.n_cut_heads() - 1);
   const CutShape shape = cut_shape(session.shape, n, total_);
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
-                               session.engine_impl().pipeline.shares_cuts());
+                               session.engine_impl().pipeline.summary_sink());
   if (cut_->keeps_everything()) cut_.reset();
   if (promises() || (has_cut() && pays_for_raised_heads(session))) cut_->allow_narrowing();
 }
@@ -86,8 +86,6 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.costs().begin_user();
   const auto start = std::chrono::steady_clock::now();
   std::vector<LayerCut> due = cut_->add_layer(scoring);
-  const Pipeline& pipeline = session_->engine_impl().pipeline;
-  if (pipeline.shares_cuts()) pipeline.share_layer(cut_->newest_layer());
   LayerCut own{.layer = layer.layer(), .kept = {}, .high = {}, .scores = {}};  // this layer's cut, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());

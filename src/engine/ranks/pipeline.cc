@@ -79,6 +79,11 @@ void Pipeline::share_layer(std::span<const std::byte> message) const { send_to_o
 
 std::vector<std::byte> Pipeline::receive_layer(int layer) const { return link_->receive(holder(layer), kLayer); }
 
+SummarySink Pipeline::summary_sink() const {
+  if (n_ranks() == 1) return nullptr;
+  return [this](std::span<const std::byte> summary) { share_layer(summary); };
+}
+
 std::vector<std::vector<std::byte>> Pipeline::gather(std::span<const std::byte> message) const {
   send_to_others(kGathered, message);
   std::vector<std::vector<std::byte>> messages;

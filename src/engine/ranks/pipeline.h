@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "eviction/cut/cut.h"
 #include "model/layer_spec.h"
 #include "winnow/pipeline.h"
 
@@ -35,8 +36,6 @@ class Pipeline {
   bool holds(int layer) const { return layer >= layers().first && layer < layers().last; }
   int holder(int layer) const;  // the rank that holds the layer
 
-  // Returns whether other ranks take part in a cut: then they are told of each layer, and none may go on alone.
-  bool shares_cuts() const { return n_ranks() > 1; }
   // Returns through how many of n layers rows go before the next rows begin: with one rank 1, since nobody waits.
   int layers_at_once(int n) const { return n_ranks() > 1 ? n : 1; }
   // Throws Error(kUnsupported), naming `what`, if several ranks hold the model.
@@ -51,10 +50,12 @@ class Pipeline {
   // steps.
   void send_logits(std::span<const float> rows) const;
   void receive_logits(std::span<float> rows) const;
-  // Send what a cut has to know of a layer from its holder to all others, and receive it there. Layers of one rank come
-  // in ascending order.
+  // Send a message about a layer from its holder to all others, and receive it there. Layers of one rank come in
+  // ascending order.
   void share_layer(std::span<const std::byte> message) const;
   std::vector<std::byte> receive_layer(int layer) const;
+  // Returns what shares the layers that a cut adds on this rank; null with one rank.
+  SummarySink summary_sink() const;
   // Returns every rank's message, by rank. All ranks call it together.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> message) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "eviction/cut/cut_state.h"
 #include "eviction/cut/high_entries.h"
@@ -145,7 +146,7 @@ std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
   for (const ScoredLayer& layer : layers) n_stored += layer.n_stored();
   report.stage_stored.push_back(n_stored);
   is_final = is_last();
-  write_newest();
+  if (send_summary && !layers.back().is_elsewhere) send_summary(summary_of_newest());
   for (ScoredLayer& layer : layers) {
     if (narrows || (!is_final && (layer.is_new || in_cascade()))) continue;
     layer.ranking.reset();
@@ -154,17 +155,17 @@ std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
   return cuts;
 }
 
-Cut::Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several)
+Cut::Cut(const EvictionOptions& options, const CutShape& shape, SummarySink send_summary)
     : state_(std::make_unique<State>(State{.options = options,
                                            .shape = shape,
                                            .parts = {},
                                            .needs = {},
+                                           .send_summary = std::move(send_summary),
                                            .layers = {},
                                            .report = {},
                                            .layer_budgets = {},
                                            .joint_budgets = {}})) {
   State& state = *state_;
-  state.is_one_of_several = is_one_of_several;
   state.report.layer_share.assign(shape.n_layer(), 0.0);
   for (const int n_kv_head : shape.heads) {
     state.report.head_share.emplace_back(n_kv_head, 0.0);
@@ -239,8 +240,6 @@ std::vector<LayerCut> Cut::add_remote_layer(int layer, std::span<const std::byte
   state.read_layer(summary);
   return state.cut_due(parallel_for);
 }
-
-std::span<const std::byte> Cut::newest_layer() const { return state_->newest_layer; }
 
 void Cut::allow_narrowing() { state_->narrows = true; }
 

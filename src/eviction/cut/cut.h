@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,13 +37,21 @@ struct CutReport {
   std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
+// Sends a layer's summary to the other machines that make the same cut.
+using SummarySink = std::function<void(std::span<const std::byte> summary)>;
+
 // One cut. Not thread-safe. It is independent of pages and models.
+//
+// A model over several machines has a Cut on each. Each Cut adds the layers that its machine holds and sends the others
+// a summary of each: numbers of entries, the weight of a measured layer, and, in a global ranking, the scores and
+// positions of candidates that may stay. The others add the summary in the layer's turn. All thus go through the same
+// stages, and each returns the cuts of its own layers.
 class Cut {
  public:
-  // Takes a method and the size of the cut. is_one_of_several: see newest_layer(). Throws Error(kInvalidArgument),
-  // whose message gives the smallest budget that works, if T is less than the protected entries (sinks and window in
-  // every head) while the prompt is longer than the budget.
-  Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several = false);
+  // Takes a method and the size of the cut. send_summary: null where one machine makes the cut. Throws
+  // Error(kInvalidArgument), whose message gives the smallest budget that works, if T is less than the protected
+  // entries (sinks and window in every head) while the prompt is longer than the budget.
+  Cut(const EvictionOptions& options, const CutShape& shape, SummarySink send_summary = nullptr);
   ~Cut();
   Cut(Cut&&) noexcept;
 
@@ -60,13 +69,6 @@ class Cut {
   // Adds a layer with scores that other cuts of the same layer share.
   std::vector<LayerCut> add_layer(LayerScoring& scoring);
 
-  // A model over several machines has a Cut on each. Each Cut adds the layers that its machine holds and sends the
-  // others a summary of each: numbers of entries, the weight of a measured layer, and, in a global ranking, the scores
-  // and positions of candidates that may stay. The others add the summary in the layer's turn. All thus go through the
-  // same stages, and each returns the cuts of its own layers.
-  //
-  // Returns the summary of the layer added last. Valid after add_layer, if the cut is one of several.
-  std::span<const std::byte> newest_layer() const;
   // Adds a layer of another machine and returns the cuts that are due, as add_layer. Throws Error(kInternal) for the
   // summary of another layer.
   std::vector<LayerCut> add_remote_layer(int layer, std::span<const std::byte> summary,

@@ -55,14 +55,13 @@ struct Cut::State {
   CutShape shape;
   Parts parts;
   EvidenceNeeds needs;
-  bool is_one_of_several = false;
-  bool is_prefill = true;  // layers arrive whole and are cut as they arrive
-  bool is_final = false;   // the last layer has been cut
-  bool narrows = false;    // rankings are kept after the last layer (allow_narrowing)
+  SummarySink send_summary;  // null where one machine makes the cut
+  bool is_prefill = true;    // layers arrive whole and are cut as they arrive
+  bool is_final = false;     // the last layer has been cut
+  bool narrows = false;      // rankings are kept after the last layer (allow_narrowing)
   std::vector<ScoredLayer> layers;
   CutReport report;
   std::vector<std::int64_t> newest_high = {};  // [n_kv_head] the newest layer's entries among the best of all layers
-  std::vector<std::byte> newest_layer = {};    // the newest layer's summary for other machines
 
   // Integer budgets of all layers, or of all heads with a joint table; known before the first layer in a prefill.
   std::vector<std::int64_t> layer_budgets;
@@ -138,7 +137,7 @@ struct Cut::State {
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
   std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
   std::vector<LayerCut> cut_due(const ParallelFor& parallel_for);
-  void write_newest();
+  std::vector<std::byte> summary_of_newest() const;
   void read_layer(std::span<const std::byte> summary);
   std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
                               const ParallelFor& parallel_for);

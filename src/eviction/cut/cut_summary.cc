@@ -42,27 +42,27 @@ class Reader {
 
 }  // namespace
 
-void Cut::State::write_newest() {
-  newest_layer.clear();
+std::vector<std::byte> Cut::State::summary_of_newest() const {
+  std::vector<std::byte> summary;
   const int l = static_cast<int>(layers.size()) - 1;
   const ScoredLayer& layer = layers[l];
-  if (!is_one_of_several || layer.is_elsewhere) return;
-  put(newest_layer, static_cast<std::int32_t>(n_kv_head(l)));
-  put(newest_layer, layer.weight);
+  put(summary, static_cast<std::int32_t>(n_kv_head(l)));
+  put(summary, layer.weight);
   std::vector<std::int64_t> n_ranked(n_kv_head(l));
   for (int h = 0; h < n_kv_head(l); ++h) {
     if (parts.layers->is_global() && shape.fixed_budget.empty()) n_ranked[h] = std::ssize(layer.stored[h]);
     // A candidate among the best of all layers counts towards the high-precision entries of other layers even if it
     // does not stay.
     if (h < std::ssize(newest_high)) n_ranked[h] = std::max(n_ranked[h], newest_high[h]);
-    put(newest_layer, layer.n_sinks[h]);
-    put(newest_layer, layer.n_window[h]);
-    put(newest_layer, layer.n_candidates[h]);
-    put(newest_layer, n_ranked[h]);
+    put(summary, layer.n_sinks[h]);
+    put(summary, layer.n_window[h]);
+    put(summary, layer.n_candidates[h]);
+    put(summary, n_ranked[h]);
   }
   for (int h = 0; h < n_kv_head(l); ++h) {
-    for (std::int64_t i = 0; i < n_ranked[h]; ++i) put(newest_layer, layer.candidate(h, i));
+    for (std::int64_t i = 0; i < n_ranked[h]; ++i) put(summary, layer.candidate(h, i));
   }
+  return summary;
 }
 
 void Cut::State::read_layer(std::span<const std::byte> summary) {
