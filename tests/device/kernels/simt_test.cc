@@ -85,6 +85,68 @@ TEST(Simt, ShufflesExchangeNumbersOf32And64Bits) {
   }
 }
 
+struct Pair {
+  float sum;
+  int most;
+};
+
+struct MergePairs {
+  WINNOW_DEVICE Pair operator()(const Pair& a, const Pair& b) const { return {a.sum + b.sum, max(a.most, b.most)}; }
+};
+
+struct Combinations {
+  float* sums;     // [32] over all lanes
+  double* halves;  // [32] over lanes that differ in the highest two bits
+  Pair* pairs;     // [32] over groups of four lanes
+  bool by_shuffles;
+};
+
+// Numbers whose sum depends on the order of additions.
+WINNOW_DEVICE float uneven(int i) { return 1.0F / static_cast<float>(3 + 7 * (i * 11 % 32)); }
+
+WINNOW_KERNEL void combine(Combinations c) {
+  const int i = lane();
+  float sum = uneven(i);
+  double half = static_cast<double>(uneven(31 - i)) / 3;
+  Pair pair = {uneven(i), i * 13 % 32};
+  if (c.by_shuffles) {
+    for (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);
+    for (int mask = 8; mask < 32; mask *= 2) half += shuffle_xor(half, mask);
+    for (int mask = 1; mask < 4; mask *= 2) {
+      pair = MergePairs{}(pair, Pair{shuffle_xor(pair.sum, mask), shuffle_xor(pair.most, mask)});
+    }
+  } else {
+    sum = sum_lanes<1, 32>(sum);
+    half = sum_lanes<8, 32>(half);
+    pair = combine_lanes<1, 4>(pair, MergePairs{});
+  }
+  c.sums[i] = sum;
+  c.halves[i] = half;
+  c.pairs[i] = pair;
+}
+
+TEST(Simt, CombinesLanesAsShufflesDo) {
+  for (const ThreadOrder order : kOrders) {
+    Queue queue(order);
+    std::vector<float> sums[2];
+    std::vector<double> halves[2];
+    std::vector<Pair> pairs[2];
+    for (const int k : {0, 1}) {
+      sums[k].resize(32);
+      halves[k].resize(32);
+      pairs[k].resize(32);
+      launch(queue, {}, 32, 0, combine, Combinations{sums[k].data(), halves[k].data(), pairs[k].data(), k == 1});
+    }
+    EXPECT_EQ(sums[0], sums[1]);
+    EXPECT_EQ(halves[0], halves[1]);
+    EXPECT_NE(halves[0][0], halves[0][1]);
+    for (std::size_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(pairs[0][i].sum, pairs[1][i].sum);
+      EXPECT_EQ(pairs[0][i].most, pairs[1][i].most);
+    }
+  }
+}
+
 struct Product {
   const float* a;  // [16][16]
   const float* b;  // [16][8]
@@ -217,6 +279,16 @@ TEST(Simt, RoundsToHalfPrecision) {
 #ifdef GTEST_HAS_DEATH_TEST
 WINNOW_KERNEL void lose_a_lane(int lost) {
   if (thread() != lost) barrier();
+}
+
+WINNOW_KERNEL void combine_apart(int* sums) {
+  sums[lane()] = lane() < 31 ? sum_lanes<1, 32>(lane()) : max_lanes<1, 32>(lane());
+}
+
+TEST(SimtDeathTest, SaysThatLanesCombineApart) {
+  Queue queue(ThreadOrder::kAscending);
+  std::vector<int> sums(32);
+  EXPECT_DEATH(launch(queue, {}, 32, 0, combine_apart, sums.data()), "combines otherwise than the other lanes");
 }
 
 TEST(SimtDeathTest, SaysThatAThreadIsMissing) {
