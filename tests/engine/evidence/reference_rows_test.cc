@@ -467,7 +467,7 @@ double exponentials(const std::vector<double>& q, const std::vector<std::vector<
 // the prompt's rows saw when it was read. In that layer their hidden states are still the prompt's, and they see their
 // own rows.
 TEST(LateRepeat, BeginsWithThePromptsRows) {
-  constexpr int kTokens = 2100, kPart = 2048, kEvery = 131;  // two parts
+  constexpr int kTokens = 600, kPart = 512, kEvery = 37;  // two parts
   const auto engine = Engine::create(
       tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .n_ctx = 2 * kTokens, .seed = 3}),
       {.n_threads = 2, .n_batch = 256});
