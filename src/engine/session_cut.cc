@@ -1,5 +1,4 @@
 // Cuts of the entries that a session has stored: after a turn or a chunk, and while decoding.
-#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <new>

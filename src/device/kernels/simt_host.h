@@ -144,8 +144,8 @@ inline void matrix_load(Collective kind, std::uint32_t (&r)[4], const void* row_
 
 inline int thread() { return host::here.thread; }
 inline int thread_anew() { return host::here.thread; }
-inline int lane() { return host::here.thread % 32; }
-inline int warp() { return host::here.thread / 32; }
+inline int lane() { return host::here.thread % host::kLanes; }
+inline int warp() { return host::here.thread / host::kLanes; }
 inline int block_x() { return host::here.block[0]; }
 inline int block_y() { return host::here.block[1]; }
 inline int block_z() { return host::here.block[2]; }

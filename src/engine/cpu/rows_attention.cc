@@ -139,10 +139,10 @@ void RowsAttention::attend_block(int block, int kv_head, const float* q, float* 
     const auto save = [&](float* of_row) {
       if (of_row != nullptr) std::copy_n(log_sum_exp.data() + r * n_group, n_group, of_row + kv_head * n_group);
     };
-    for (QueryEvidence* evidence : batch_.recorders)
+    for (QueryEvidence* evidence : batch_.recorders) {
       save(evidence->log_sum_exp_row(batch_.layer, rows.first_position + r));
-    if (batch_.copies.log_sum_exp != nullptr)
-      save(batch_.copies.log_sum_exp + std::int64_t{first_row + r} * spec_->n_head);
+    }
+    if (float* const copies = batch_.copies.log_sum_exp) save(copies + std::int64_t{first_row + r} * spec_->n_head);
   }
 }
 

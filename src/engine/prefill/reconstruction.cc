@@ -16,7 +16,7 @@ namespace {
 // Tokens that are repeated together: the later of them attend to those before.
 constexpr std::int32_t kPart = 2048;
 // The same for a late repeat. What a row finds among the rows before it, it does not look up in the prompt, and its
-// hidden state knows the tokens before it anyway: with 2,048, more needles are lost. Fewer gain little, and
+// hidden state knows the tokens before it anyway: with 2,048, more needles are lost. Fewer than 512 gain little, and
 // make batches smaller (docs/methods.md).
 constexpr std::int32_t kLatePart = 512;
 

@@ -24,9 +24,8 @@ class RemoteEntries {
   std::int32_t of_head(std::size_t head) const { return gathered_[head]; }
 
  private:
-  std::vector<std::int32_t>
-      gathered_;                  // [heads of all ranks that are cut], 0 for own heads; empty before the first cut
-  std::int32_t gathered_at_ = 0;  // the number of tokens at that time
+  std::vector<std::int32_t> gathered_;  // [heads of all ranks], 0 for own heads; empty before the first cut
+  std::int32_t gathered_at_ = 0;        // the number of tokens at that time
 };
 
 }  // namespace winnow
