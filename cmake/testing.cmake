@@ -30,6 +30,9 @@ function(winnow_test name)
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  if(CMAKE_CROSSCOMPILING_EMULATOR)
+    target_compile_definitions(${name} PRIVATE WINNOW_EMULATED)  # tests/sanitizers.h
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main
     OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as for the precompiled headers
   if(ARG_OPTIMISED AND WINNOW_SANITIZE)

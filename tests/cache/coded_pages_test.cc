@@ -14,6 +14,7 @@
 #include "expect_error.h"
 #include "kernels/entries/code_feedback.h"
 #include "kernels/entries/rotated_codes.h"
+#include "sanitizers.h"
 
 namespace winnow {
 namespace {
@@ -117,7 +118,7 @@ TEST_P(CodedPages, DoNotDriftWhenTheyAreCodedAgain) {
 TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
   std::vector<Sequence> sequences;
   sequences.push_back({RaggedCache(shape_, pool_)});
-  for (int step = 0; step < 250; ++step) {
+  for (int step = 0; step < (test::kHasSanitizers ? 100 : 250); ++step) {
     Sequence& s = sequences[random_() % sequences.size()];
     const int head = static_cast<int>(random_() % 4);
     std::vector<Row>& rows = s.rows[static_cast<std::size_t>(head)];

@@ -6,6 +6,7 @@
 
 #include "cache/coded_rows.h"
 #include "expect_error.h"
+#include "sanitizers.h"
 
 namespace winnow {
 namespace {
@@ -102,7 +103,7 @@ void expect_random_operations_hold(const CacheShape& shape) {
   std::vector<Sequence> sequences;
   sequences.push_back({RaggedCache(shape, pool)});
   std::int64_t n_high = 0;
-  for (int step = 0; step < 300; ++step) {
+  for (int step = 0; step < (test::kHasSanitizers ? 120 : 300); ++step) {
     Sequence& s = sequences[random() % sequences.size()];
     const int head = static_cast<int>(random() % 4);
     const auto operation = random() % 7;

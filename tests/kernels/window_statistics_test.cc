@@ -330,7 +330,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
 }
 
 TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
-  constexpr int kTokens = test::kHasSanitizers ? 90 : 210;  // quadratic time in the references; blocks have 64 rows
+  constexpr int kTokens = test::kIsSlow ? 90 : 210;  // quadratic time in the references; blocks have 64 rows
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
     expect_folded_columns(type, 3, kTokens);
     expect_folded_columns(type, kMaxGroup, 70);
