@@ -50,13 +50,10 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelInf
 // is saved. Measured on a model of three heads: docs/methods.md.
 constexpr double kLeastLookedUp = 2;  // entries of each token
 
-// A repeat that begins after the first third of the layers finds as many needles as a whole one if this part of the
-// entries stays. If less does, some models find fewer: docs/methods.md.
-constexpr double kLeastForLateRepeat = 0.4;
-
-// From this part of the entries on, running text gains by more weight for it, and what is looked up fits as well. If
-// less stays, needles are lost: docs/methods.md.
-constexpr double kLeastForMoreRms = 1.0 / 6;
+// If this part of the entries stays, what is looked up fits beside what running text needs: running text gains by more
+// weight for it, and a repeat that begins in a later layer finds as many needles as a whole one. If less stays, needles
+// are lost by either: docs/methods.md.
+constexpr double kAmple = 1.0 / 6;
 constexpr const char* kMoreRms = "4";
 
 // Chooses for the scorer `combined`, if the budget is a fraction of the prompt, how the prompt is repeated (not at all,
@@ -74,10 +71,9 @@ void choose_combination(EvictionOptions& eviction, const std::optional<Budget>& 
     eviction.set("scorer", "rms");
     return;
   }
-  if (!has_weight && n_kept >= kLeastForMoreRms * shape.n_cut_heads()) eviction.set("rms-weight", kMoreRms);
-  if ((repeat == "fitting" || repeat == "always") && n_kept >= kLeastForLateRepeat * shape.n_cut_heads()) {
-    eviction.set("repeat", "late");
-  }
+  if (n_kept < kAmple * shape.n_cut_heads()) return;
+  if (!has_weight) eviction.set("rms-weight", kMoreRms);
+  if (repeat == "fitting" || repeat == "always") eviction.set("repeat", "late");
 }
 
 // Has scorers that can weigh a question at the end of the prompt do so. A profile holds for the scorer that it was

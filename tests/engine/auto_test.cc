@@ -125,7 +125,7 @@ TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   EXPECT_EQ(logits_of(automatic), logits_of(fast));
 }
 
-// The repeat is late from two fifths of the entries on, or as an option asks. A budget that is no fraction of the
+// The repeat is late from a sixth of the entries on, or as an option asks. A budget that is no fraction of the
 // prompt says nothing beforehand.
 TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
   const auto engine = Engine::create(tiny_model({.n_layer = 12, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
@@ -133,11 +133,11 @@ TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
   const auto repeat = [&](const char* method, const char* budget) {
     return engine->open(auto_options(method, budget)).options().eviction.text_of("repeat");
   };
-  EXPECT_EQ(repeat("auto", "40%"), "late");
-  EXPECT_EQ(repeat("auto", "39%"), "fitting");
-  EXPECT_EQ(repeat("auto", "20%bytes"), "late");  // in few bits
-  EXPECT_EQ(repeat("auto", "10%bytes"), "fitting");
-  EXPECT_EQ(repeat("auto:bits=own", "20%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto", "17%"), "late");
+  EXPECT_EQ(repeat("auto", "16%"), "fitting");
+  EXPECT_EQ(repeat("auto", "7%bytes"), "late");  // in few bits
+  EXPECT_EQ(repeat("auto", "3%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto:bits=own", "10%bytes"), "fitting");
   EXPECT_EQ(repeat("auto:repeat=always", "20%bytes"), "late");
   EXPECT_EQ(repeat("auto:rms-weight=3", "20%bytes"), "late");
   EXPECT_EQ(repeat("auto:repeat=whole", "20%bytes"), "whole");

@@ -39,8 +39,9 @@ std::vector<std::vector<Token>> reconstruction_parts(const Model& model, std::sp
 }
 
 LateRepeat late_repeat(const ModelSpec& spec) {
-  constexpr int kThird = 3;  // why a third of the layers: docs/methods.md
-  return {.first_layer = spec.n_layer() / kThird, .n_part = kLatePart};
+  constexpr int kSixth = 6;  // why a sixth of the layers: docs/methods.md
+  const int n_layer = spec.n_layer();
+  return {.first_layer = std::max(n_layer / kSixth, std::min(n_layer - 1, 1)), .n_part = kLatePart};
 }
 
 void replay_rows(const LayerView& view, std::span<float> q, std::span<float> log_sum_exp,

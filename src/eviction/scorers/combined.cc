@@ -9,7 +9,7 @@
 // score of an earlier cut if that is higher.
 //
 // If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead; if they fit easily, the
-// pass begins in a later layer (engine/session_options.cc, option repeat; engine/prefill/reconstruction.h).
+// pass leaves out the first layers (engine/session_options.cc, option repeat; engine/prefill/reconstruction.h).
 //
 // Dividing both by their means over the whole model would need the last layer before the first can be cut. It matters
 // that all layers have one factor (a factor per layer doubles the loss at 5 % of the bytes), but not how large it is.
