@@ -90,8 +90,10 @@ TEST_F(DeviceDefaultModelTest, EveryMethodKeepsWhatItDoesOnTheProcessor) {
 
 // The default method as users get it: in few bits, with refitted values.
 TEST_F(DeviceDefaultModelTest, AutoAnswersAsOnTheProcessor) {
-  const std::vector<Token> text = model_->tokenize(kText, true, false);
-  const std::span<const Token> prompt = std::span(text).first(48), answer = std::span(text).subspan(48, 8);
+  std::string words = kText;
+  words += " him, for no ship had passed his pier that night. The keeper shut the log and lit the lamp.";
+  const std::vector<Token> text = model_->tokenize(words, true, false);
+  const std::span<const Token> prompt = std::span(text).first(48), answer = std::span(text).subspan(48, 16);
   SessionOptions options;
   options.eviction = EvictionOptions::parse("auto");
   options.budget = Budget::parse("20%bytes");

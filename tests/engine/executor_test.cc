@@ -167,7 +167,7 @@ TEST_P(ExecutorTest, CarriesOutAPromptItsCutAndDecoding) {
 }
 
 TEST(ExecutorPlans, ALateRepeatGoesThroughTheLaterLayersOnly) {
-  constexpr int kLayers = 7, kPrompt = 230, kFirst = kLayers / 3;
+  constexpr int kLayers = 14, kPrompt = 230, kFirst = kLayers / 6;
   Counts counts;
   const auto engine = Engine::create(tiny_model({.n_layer = kLayers}), {.n_threads = 1, .n_batch = 64});
   engine->impl().executor = std::make_unique<CountingExecutor>(counts, engine->impl().model->impl().spec);
