@@ -7,13 +7,13 @@ endif()
 
 # winnow_target(name [NO_LOOPS] [NO_RAW_BYTES] [REGISTER_ARRAYS]): sets warnings, sanitizers and the optimisation level
 # of a target of winnow's own.
-#   NO_LOOPS       the target has no hot loops of its own: it is compiled with -O1, which takes two thirds of the time of
-#                  -O3, and with sanitizers with -O0, which takes half of the time of -O1. It has no raw bytes either
-#   NO_RAW_BYTES   the target reads no numbers out of bytes: UBSan does not look at the alignment of its pointers, nor for
-#                  null, which AddressSanitizer reports where it is followed. Both took a third of the compiler's time
+#   NO_LOOPS         the target has no hot loops of its own: it is compiled with -O1, which takes two thirds of the time
+#                    of -O3, and with sanitizers with -O0, which takes half of the time of -O1. It has no raw bytes either
+#   NO_RAW_BYTES     the target reads no numbers out of bytes: UBSan does not look at the alignment of its pointers, nor
+#                    for null, which AddressSanitizer reports where it is followed. Both took a third of the compiler's time
 #   REGISTER_ARRAYS  the target keeps arrays of vectors in registers: AddressSanitizer does not look for locals that are
-#                  used after their scope. It would have those arrays in memory and check each access, so that
-#                  attention over a prompt took four times as long
+#                    used after their scope. It would have those arrays in memory and check each access, so that
+#                    attention over a prompt took four times as long
 function(winnow_target name)
   cmake_parse_arguments(ARG "NO_LOOPS;NO_RAW_BYTES;REGISTER_ARRAYS" "" "" ${ARGN})
   if(ARG_NO_LOOPS)
@@ -49,8 +49,8 @@ function(winnow_target name)
 endfunction()
 
 # winnow_layer(name [STATIC] [NO_RAW_BYTES] [REGISTER_ARRAYS] SOURCES... DEPENDS...): adds a folder of src/ as an object
-# library, or as a static one, which targets that link a layer above it get without naming it. A layer sees only the layers that it names
-# in DEPENDS. The other options are winnow_target's.
+# library, or as a static one, which targets that link a layer above it get without naming it. A layer sees only the
+# layers that it names in DEPENDS. The other options are winnow_target's.
 function(winnow_layer name)
   cmake_parse_arguments(ARG "STATIC;NO_RAW_BYTES;REGISTER_ARRAYS" "" "SOURCES;DEPENDS" ${ARGN})
   set(kind OBJECT)
