@@ -1,5 +1,5 @@
-// Walks the parser that libllama-common has made of a template. Besides chat_template.cc and template_limits.cc, this
-// is the only file that includes libllama-common's headers.
+// Walks the parser that libllama-common has made of a template. Besides call_tree.h, chat_template.cc and
+// template_limits.cc, this is the only file that includes libllama-common's headers.
 #include "text/call_grammar.h"
 
 #include <chat-peg-parser.h>
@@ -19,6 +19,8 @@
 #include "schema/grammar_rules.h"
 #include "schema/pattern.h"
 #include "schema/schema_grammar.h"
+#include "text/call_tree.h"
+#include "text/tool_schemas.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -28,62 +30,10 @@ using OrderedJson = nlohmann::ordered_json;
 using Builder = common_chat_peg_builder;
 using Id = common_peg_parser_id;
 
-constexpr int kMostNested = 300;
-
 // The space that parsers accept, but bounded. Two newlines occur after thinking.
 constexpr const char* kSpace = "c-space ::= | \" \" | \"\\n\"{1,2} [ \\t]{0,20}\n";
 // The id of a call that the model writes. It is bounded, since a small model might never end it.
 constexpr const char* kCallId = "[A-Za-z0-9_-]{1,40}";
-
-std::string subject_of(const ChatTool& tool) { return "the parameters of tool '" + tool.name + "'"; }
-
-OrderedJson parsed_parameters(const ChatTool& tool) {
-  OrderedJson parameters =
-      tool.parameters.empty() ? OrderedJson::object() : OrderedJson::parse(tool.parameters, nullptr, false);
-  if (parameters.is_discarded()) {
-    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " are not JSON");
-  }
-  if (parameters.is_boolean() || parameters.is_null()) parameters = OrderedJson::object();
-  if (!parameters.is_object()) {
-    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " must be a JSON schema");
-  }
-  return parameters;
-}
-
-// Returns a schema that states only the shape of its values. Each has a type, which many templates need; of several
-// types it is the first one in the list below. `is_shown` adds the keywords that help a model.
-OrderedJson plain_schema(SchemaRules& rules, const OrderedJson& schema, const std::string& place, int depth,
-                         bool is_shown) {
-  constexpr int kMostPlain = 5;
-  OrderedJson plain = {{"type", is_shown ? "string" : "number"}};
-  const std::set<std::string> types = rules.types(schema, place);
-  for (const char* type : {"string", "array", "object", "integer", "number", "boolean", "null"}) {
-    if (!types.contains(type)) continue;
-    plain["type"] = type;
-    break;
-  }
-  if (is_shown && schema.is_object()) {
-    plain["description"] = "";
-    for (const char* keyword : {"description", "enum"}) {
-      if (schema.contains(keyword)) plain[keyword] = schema[keyword];
-    }
-  }
-  if (plain["type"] == "array") {
-    const OrderedJson items = depth < kMostPlain ? rules.items(schema, place) : OrderedJson(true);
-    plain["items"] = plain_schema(rules, items, place, depth + 1, is_shown);
-  } else if (plain["type"] == "object") {
-    OrderedJson properties = OrderedJson::object(), required = OrderedJson::array();
-    std::vector<SchemaRules::Member> members;
-    if (depth < kMostPlain) members = rules.members(schema, place);
-    for (const SchemaRules::Member& member : members) {
-      properties[member.name] = plain_schema(rules, member.schema, place + "." + member.name, depth + 1, is_shown);
-      if (member.is_required) required.push_back(member.name);
-    }
-    plain["properties"] = std::move(properties);
-    plain["required"] = std::move(required);
-  }
-  return plain;
-}
 
 // A place in the parser's tree.
 struct Place {
@@ -110,6 +60,7 @@ class Writer {
  public:
   Writer(const common_peg_arena& arena, const std::vector<ChatTool>& tools, const CallForm& form)
       : arena_(arena),
+        tree_(arena),
         tools_(tools),
         form_(form),
         notation_(arena.has_rule("gemma4-dict") ? ValueNotation::kGemma : ValueNotation::kJson),
@@ -135,8 +86,8 @@ class Writer {
       enter_tool(id, place);
       return place.tool != nullptr;
     };
-    std::set<Id> all = outermost(is_marked);
-    if (all.empty()) all = outermost(is_of_tool);
+    std::set<Id> all = tree_.outermost(is_marked);
+    if (all.empty()) all = tree_.outermost(is_of_tool);
     std::string text;
     for (const Id id : all) {
       const Part part = part_of(id, {}, 0);
@@ -145,77 +96,13 @@ class Writer {
     return text;
   }
 
-  // Returns the rules for which a condition holds and which are not inside another such rule.
-  template <typename Condition>
-  std::set<Id> outermost(const Condition& holds) {
-    std::set<Id> inner, all;
-    std::set<std::pair<Id, bool>> seen;
-    const auto visit = [&](auto&& self, Id id, bool is_inside, int depth) -> void {
-      if (depth > kMostNested || !seen.insert({id, is_inside}).second) return;
-      const auto* rule = std::get_if<common_peg_rule_parser>(&arena_.get(id));
-      const bool is_one = rule != nullptr && holds(*rule, id);
-      if (is_one) (is_inside ? inner : all).insert(id);
-      for (const Id child : children_of(id)) self(self, child, is_inside || is_one, depth + 1);
-    };
-    visit(visit, arena_.root(), false, 0);
-    if (all.size() > 1) std::erase_if(all, [&](Id id) { return inner.contains(id); });
-    return all;
-  }
-
-  std::vector<Id> children_of(Id id) const {
-    return std::visit(
-        [&](const auto& one) -> std::vector<Id> {
-          using T = std::decay_t<decltype(one)>;
-          if constexpr (std::is_same_v<T, common_peg_sequence_parser> || std::is_same_v<T, common_peg_choice_parser>) {
-            return one.children;
-          } else if constexpr (std::is_same_v<T, common_peg_ref_parser>) {
-            return {arena_.get_rule(one.name)};
-          } else if constexpr (std::is_same_v<T, common_peg_repetition_parser> ||
-                               std::is_same_v<T, common_peg_schema_parser> ||
-                               std::is_same_v<T, common_peg_rule_parser> ||
-                               std::is_same_v<T, common_peg_atomic_parser> ||
-                               std::is_same_v<T, common_peg_tag_parser> || std::is_same_v<T, common_peg_gbnf_parser> ||
-                               std::is_same_v<T, common_peg_ac_parser>) {
-            return {one.child};
-          } else {
-            return {};
-          }
-        },
-        arena_.get(id));
-  }
-
-  // Collects the literals below nodes of a tag. The search enters neither other rules nor nodes of the tag `until`.
-  void find_names(Id id, const char* tag, const char* until, bool is_below, int depth,
-                  std::set<std::string>& names) const {
-    if (depth > kMostNested || names.size() > 1) return;
-    const auto& node = arena_.get(id);
-    if (const auto* one = std::get_if<common_peg_tag_parser>(&node)) {
-      if (one->tag == until && depth > 0) return;
-      is_below = is_below || one->tag == tag;
-    }
-    if (const auto* one = std::get_if<common_peg_literal_parser>(&node)) {
-      if (is_below) names.insert(one->literal);
-      return;
-    }
-    if (depth > 0 && std::holds_alternative<common_peg_rule_parser>(node)) return;
-    for (const Id child : children_of(id)) find_names(child, tag, until, is_below, depth + 1, names);
-  }
-
-  // Returns the only literal below the nodes of a tag, or nullopt if there is none or more than one.
-  std::optional<std::string> name_below(Id id, const char* tag, const char* until) const {
-    std::set<std::string> names;
-    find_names(id, tag, until, false, 0, names);
-    if (names.size() != 1) return std::nullopt;
-    return *names.begin();
-  }
-
   static std::string enclosed(const Part& part) {
     if (!part.text) return "";
     return part.is_alternatives ? "(" + *part.text + ")" : *part.text;
   }
 
   Part part_of(Id id, const Place& place, int depth) {
-    if (depth > kMostNested) {
+    if (depth > CallTree::kMostNested) {
       throw Error(ErrorCode::kUnsupported, "the chat template's form of calls is nested too deeply");
     }
     return std::visit([&](const auto& one) { return part(one, id, place, depth + 1); }, arena_.get(id));
@@ -329,12 +216,12 @@ class Writer {
   }
 
   Part part(const common_peg_ac_parser& one, Id, const Place& place, int depth) {
-    if (place.is_argument && has_tag(one.child, Builder::TOOL_ARG_STRING_VALUE, 0) && one.delimiters.size() == 1) {
+    if (place.is_argument && tree_.has_tag(one.child, Builder::TOOL_ARG_STRING_VALUE) && one.delimiters.size() == 1) {
       if (const auto text = argument_text(place, one.delimiters[0])) {
         return {*text + " " + grammar_literal(one.delimiters[0]), true};
       }
     }
-    if (!thinks() && has_tag(one.child, Builder::REASONING, 0)) return part_of(one.child, place, depth);
+    if (!thinks() && tree_.has_tag(one.child, Builder::REASONING)) return part_of(one.child, place, depth);
     return {before(one.delimiters, true), place.is_argument};
   }
 
@@ -343,7 +230,9 @@ class Writer {
   Part part(const common_peg_rule_parser& one, Id id, const Place& outer, int depth) {
     Place place = outer;
     if (place.tool == nullptr) enter_tool(id, place);
-    if (place.tool != outer.tool) find_begins(one.child);
+    if (place.tool != outer.tool) {
+      if (const auto begin = tree_.begin(one.child)) begins_.insert({begin->compact, begin->spaced});
+    }
     const auto key = std::make_pair(id, place.key());
     if (const auto known = named_.find(key); known != named_.end()) return known->second;
     const std::string name = rules_.reserve();
@@ -388,12 +277,11 @@ class Writer {
     } else if (one.tag == common_chat_peg_minimax_m3_mapper::TOOL_ARG_ITEM && place.schema != nullptr) {
       place.schema = items_of(place);
     } else if (place.is_argument && one.tag == Builder::TOOL_ARG_STRING_VALUE) {
-      std::vector<std::string> delimiters;
-      find_delimiters(one.child, delimiters, 0);
+      const std::vector<std::string> delimiters = tree_.delimiters(one.child);
       if (delimiters.size() == 1) {
         if (const auto text = argument_text(place, delimiters[0])) return {*text, true};
       }
-    } else if (place.is_argument && one.tag == Builder::TOOL_ARG_VALUE && !has_schema(one.child, 0)) {
+    } else if (place.is_argument && one.tag == Builder::TOOL_ARG_VALUE && !tree_.has_schema(one.child)) {
       return {value(place), true};
     }
     if (one.tag == Builder::TOOL_ARGS && place.tool != nullptr && notation_ == ValueNotation::kGemma) {
@@ -407,42 +295,12 @@ class Writer {
     return inner;
   }
 
-  // Collects the text that a tool's calls begin with, up to the end of its name: once without spaces, and once with a
-  // space after each colon.
-  void find_begins(Id id) {
-    std::string compact, spaced;
-    bool has_name = false, is_certain = true;
-    const auto add = [&](auto&& self, Id part, bool is_name, int depth) -> void {
-      if (!is_certain || (has_name && !is_name) || depth > kMostNested) return;
-      const auto& node = arena_.get(part);
-      if (const auto* literal = std::get_if<common_peg_literal_parser>(&node)) {
-        compact += literal->literal;
-        spaced += literal->literal + (literal->literal == ":" ? " " : "");
-        has_name = has_name || is_name;
-        return;
-      }
-      if (const auto* tag = std::get_if<common_peg_tag_parser>(&node)) is_name = tag->tag == Builder::TOOL_NAME;
-      if (std::holds_alternative<common_peg_choice_parser>(node) ||
-          std::holds_alternative<common_peg_until_parser>(node) ||
-          std::holds_alternative<common_peg_chars_parser>(node)) {
-        is_certain = false;
-      }
-      const auto* optional = std::get_if<common_peg_repetition_parser>(&node);
-      if (optional != nullptr && optional->min_count == 0) return;
-      for (const Id child : children_of(part)) self(self, child, is_name, depth + 1);
-    };
-    add(add, id, false, 0);
-    if (!is_certain || !has_name) return;
-    begins_.insert(compact);
-    begins_.insert(spaced);
-  }
-
   // --- Arguments --------------------------------------------------------------------------------------------------
 
   bool thinks() const { return form_.may_think || !form_.is_forced; }
 
   void enter_tool(Id id, Place& place) {
-    const auto name = name_below(id, Builder::TOOL_NAME, "");
+    const auto name = tree_.name_below(id, Builder::TOOL_NAME, "");
     if (!name) return;
     for (const ChatTool& tool : tools_) {
       if (tool.name != *name) continue;
@@ -453,7 +311,7 @@ class Writer {
   }
 
   void enter_argument(Id id, Place& place) {
-    const auto name = name_below(id, Builder::TOOL_ARG_NAME, Builder::TOOL_ARG);
+    const auto name = tree_.name_below(id, Builder::TOOL_ARG_NAME, Builder::TOOL_ARG);
     if (!name || place.schema == nullptr) return;
     for (const SchemaRules::Member& member : members_of(place)) {
       if (member.name != *name) continue;
@@ -505,53 +363,9 @@ class Writer {
     return schemas_.text(*place.schema, place.name, end);
   }
 
-  bool has_tag(Id id, const char* tag, int depth) const {
-    if (depth > kMostNested) return false;
-    const auto* one = std::get_if<common_peg_tag_parser>(&arena_.get(id));
-    if (one != nullptr && one->tag == tag) return true;
-    if (depth > 0 && std::holds_alternative<common_peg_rule_parser>(arena_.get(id))) return false;
-    const std::vector<Id> children = children_of(id);
-    return std::any_of(children.begin(), children.end(), [&](Id child) { return has_tag(child, tag, depth + 1); });
-  }
-
-  bool has_schema(Id id, int depth) const {
-    if (depth > kMostNested) return false;
-    if (std::holds_alternative<common_peg_schema_parser>(arena_.get(id))) return true;
-    if (std::holds_alternative<common_peg_rule_parser>(arena_.get(id))) return false;
-    const std::vector<Id> children = children_of(id);
-    return std::any_of(children.begin(), children.end(), [&](Id child) { return has_schema(child, depth + 1); });
-  }
-
-  void find_delimiters(Id id, std::vector<std::string>& delimiters, int depth) const {
-    if (depth > kMostNested) return;
-    if (const auto* one = std::get_if<common_peg_until_parser>(&arena_.get(id))) {
-      delimiters.insert(delimiters.end(), one->delimiters.begin(), one->delimiters.end());
-    }
-    for (const Id child : children_of(id)) find_delimiters(child, delimiters, depth + 1);
-  }
-
-  // Collects the arguments below a node, each of which is an alternative of its own. Returns false if the node has
-  // anything else.
-  bool find_arguments(Id id, int depth, std::vector<Id>& arguments) const {
-    if (depth > kMostNested) return false;
-    const auto& node = arena_.get(id);
-    if (const auto* choice = std::get_if<common_peg_choice_parser>(&node)) {
-      return !choice->children.empty() && std::all_of(choice->children.begin(), choice->children.end(), [&](Id child) {
-        return find_arguments(child, depth + 1, arguments);
-      });
-    }
-    const auto* rule = std::get_if<common_peg_rule_parser>(&node);
-    const Id inner = rule != nullptr ? rule->child : id;
-    if (!name_below(inner, Builder::TOOL_ARG_NAME, "") || !has_tag(inner, Builder::TOOL_ARG, 0)) {
-      return rule != nullptr && find_arguments(rule->child, depth + 1, arguments);
-    }
-    arguments.push_back(id);
-    return true;
-  }
-
   bool is_required(Id argument, const Place& place) {
     const auto* rule = std::get_if<common_peg_rule_parser>(&arena_.get(argument));
-    const auto name = name_below(rule != nullptr ? rule->child : argument, Builder::TOOL_ARG_NAME, "");
+    const auto name = tree_.name_below(rule != nullptr ? rule->child : argument, Builder::TOOL_ARG_NAME, "");
     for (const SchemaRules::Member& member : members_of(place)) {
       if (name && member.name == *name) return member.is_required;
     }
@@ -569,10 +383,11 @@ class Writer {
     std::vector<Id> arguments;
     std::string before, behind;
     for (const Id child : frame) {
-      std::vector<Id> found;
-      if (arguments.empty() && find_arguments(child, 0, found)) {
-        arguments = std::move(found);
-        continue;
+      if (arguments.empty()) {
+        if (auto found = tree_.arguments(child)) {
+          arguments = std::move(*found);
+          continue;
+        }
       }
       const Part part = part_of(child, place, depth);
       if (!part.text || part.has_call) return std::nullopt;
@@ -593,12 +408,11 @@ class Writer {
   std::optional<Part> argument_list(const common_peg_sequence_parser& one, const Place& place, int depth) {
     if (place.tool == nullptr || one.children.size() != 2) return std::nullopt;
     const auto* rest = std::get_if<common_peg_repetition_parser>(&arena_.get(one.children[1]));
-    std::vector<Id> arguments;
-    if (rest == nullptr || rest->max_count != -1 || !find_arguments(one.children[0], 0, arguments)) return std::nullopt;
+    if (rest == nullptr || rest->max_count != -1) return std::nullopt;
+    const auto arguments = tree_.arguments(one.children[0]);
+    if (!arguments) return std::nullopt;
     const auto* more = std::get_if<common_peg_sequence_parser>(&arena_.get(rest->child));
-    std::vector<Id> same;
-    if (more == nullptr || more->children.size() < 2 || !find_arguments(more->children.back(), 0, same) ||
-        same != arguments) {
+    if (more == nullptr || more->children.size() < 2 || tree_.arguments(more->children.back()) != arguments) {
       return std::nullopt;
     }
     std::string comma;
@@ -609,7 +423,7 @@ class Writer {
     // came before. It has at least one argument.
     std::string behind;
     std::optional<std::string> start;
-    for (auto argument = arguments.rbegin(); argument != arguments.rend(); ++argument) {
+    for (auto argument = arguments->rbegin(); argument != arguments->rend(); ++argument) {
       const Part part = part_of(*argument, place, depth);
       if (!part.text) continue;
       const std::string text = rules_.add(*part.text);
@@ -655,6 +469,7 @@ class Writer {
   }
 
   const common_peg_arena& arena_;
+  const CallTree tree_;
   const std::vector<ChatTool>& tools_;
   const CallForm& form_;
   ValueNotation notation_;
@@ -671,20 +486,6 @@ class Writer {
 };
 
 }  // namespace
-
-std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown) {
-  std::vector<ChatTool> plain;
-  SchemaRules rules(SchemaRules::Use::kAdvice);
-  for (const ChatTool& tool : tools) {
-    const OrderedJson parameters = parsed_parameters(tool);
-    rules.begin(subject_of(tool), parameters);
-    OrderedJson schema = plain_schema(rules, parameters, "parameters", 0, is_shown);
-    if (!schema.contains("properties")) schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
-    schema.erase("description");
-    plain.push_back({tool.name, tool.description, schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)});
-  }
-  return plain;
-}
 
 CallGrammar call_grammar(const std::string& parser, const std::vector<ChatTool>& tools, const CallForm& form) {
   common_peg_arena arena;

@@ -23,12 +23,8 @@ struct CallGrammar {
   std::vector<std::string> warnings;  // sentences on parts of the schemas that the grammar cannot enforce
 };
 
-// Returns the tools with schemas as libllama-common needs them to make a parser of calls: they say only the names of
-// parameters and which of them are texts, since the grammar alone enforces the rest. `is_shown` adds descriptions and
-// values, for templates that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used.
-std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown);
-
-// Returns the grammar of calls for a `parser` of common_chat_params that was made with these plain schemas. Throws
+// Returns the grammar of calls for a `parser` of common_chat_params that was made with plain schemas of the tools
+// (tool_schemas.h). Throws
 // Error(kInvalidArgument), naming the tool, for schemas that cannot be used.
 CallGrammar call_grammar(const std::string& parser, const std::vector<ChatTool>& tools, const CallForm& form);
 

@@ -1,6 +1,6 @@
-// The interface to libllama-common. Besides call_grammar.cc and template_limits.cc, this is the only file that includes
-// its headers. They promise no stable interface: scripts/setup.sh takes them from the sources that the library was
-// built from, and tests/model/chat_template_test.cc fails if the two do not fit.
+// The interface to libllama-common. Besides call_grammar.cc, call_tree.h and template_limits.cc, this is the only file
+// that includes its headers. They promise no stable interface: scripts/setup.sh takes them from the sources that the
+// library was built from, and tests/model/chat_template_test.cc fails if the two do not fit.
 #include "text/chat_template.h"
 
 #include <chat.h>
@@ -18,6 +18,7 @@
 #include "text/call_ids.h"
 #include "text/distinct_names.h"
 #include "text/template_limits.h"
+#include "text/tool_schemas.h"
 #include "winnow/error.h"
 
 // The struct of libllama-common's chat.cpp, whose functions take a pointer to it. It is repeated here because

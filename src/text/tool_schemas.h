@@ -1,0 +1,24 @@
+// The schemas of a tool's parameters, which arrive as JSON text.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "winnow/chat.h"
+
+namespace winnow {
+
+// Returns how messages name the parameters of a tool.
+std::string subject_of(const ChatTool& tool);
+
+// Returns the schema of the tool's parameters, an object. Throws Error(kInvalidArgument), naming the tool, if they are
+// not JSON or not a schema.
+nlohmann::ordered_json parsed_parameters(const ChatTool& tool);
+
+// Returns the tools with schemas as libllama-common needs them to make a parser of calls: they say only the names of
+// parameters and which of them are texts, since the grammar alone enforces the rest. `is_shown` adds descriptions and
+// values, for templates that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used.
+std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown);
+
+}  // namespace winnow
