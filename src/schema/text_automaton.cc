@@ -6,214 +6,20 @@
 #include <utility>
 
 #include "base/fnv1a.h"
-#include "winnow/error.h"
+#include "schema/pattern_graph.h"
 
 namespace winnow {
 namespace {
 
-using Kind = Pattern::Kind;
-
-// The number of a node or a formula.
-using Id = std::uint32_t;
-
-[[noreturn]] void refuse_size() {
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "the conditions on the text are too large together: simplify the pattern, or lower its counts and lengths");
-}
-
-// A node describes what may follow from a place of a pattern to the end of the text.
-struct Node {
-  enum class Kind {
-    kSet,           // a character of set `value`, then the first child
-    kAny,           // any text
-    kEnd,           // the empty text
-    kOr,            // one of the children
-    kAnd,           // all of the children
-    kNot,           // a text that the child does not match
-    kBegin,         // the child, if no character stands before it
-    kWordBoundary,  // the first child, at a word boundary; not at one if `value` is 1
-  };
-  Kind kind = Kind::kAny;
-  Id value = 0;
-  std::vector<Id> children;
-};
-
-// A graph of patterns, each with all that follows it.
-class Graph {
- public:
-  explicit Graph(std::size_t n_most) : n_most_(n_most) {
-    any_ = add({.kind = Node::Kind::kAny});
-    end_ = add({.kind = Node::Kind::kEnd});
-  }
-
-  Id any() const { return any_; }
-  Id end() const { return end_; }
-
-  Id add(Node node) {
-    if (nodes_.size() >= n_most_) refuse_size();
-    nodes_.push_back(std::move(node));
-    return static_cast<Id>(nodes_.size() - 1);
-  }
-  Id add_set(const CharacterSet& set, Id next) {
-    return add({.kind = Node::Kind::kSet, .value = number_of(set), .children = {next}});
-  }
-
-  // Returns a node for texts in which the pattern is found anywhere.
-  Id found(const Pattern& pattern) {
-    const Id here = compile(pattern, any_);
-    const Id anywhere = add({.kind = Node::Kind::kOr});
-    nodes_[anywhere].children = {here, add_set(CharacterSet::all(), anywhere)};
-    return anywhere;
-  }
-
-  // Returns a node for texts with so many characters.
-  Id of_length(std::uint32_t least, std::uint32_t most) {
-    return compile({.kind = Kind::kRepeat,
-                    .children = {{.kind = Kind::kSet, .set = CharacterSet::all()}},
-                    .least = least,
-                    .most = most},
-                   end_);
-  }
-
-  // Returns a node for numbers that are multiples of a step, in digits that may have a point and a sign. Its nodes
-  // follow the remainder digit by digit.
-  Id multiple(const Step& step) {
-    const CharacterSet zero{{'0', '0'}}, point{{'.', '.'}}, sign{{'-', '-'}};
-    const Id zeros = add({.kind = Node::Kind::kOr, .children = {end_}});
-    const Id more = add_set(zero, zeros);
-    nodes_[zeros].children.push_back(more);
-    const Id whole = add({.kind = Node::Kind::kOr, .children = {end_, add_set(point, add_set(zero, zeros))}});
-    // Adds the digits that may follow a remainder of `left`; `next` has the nodes for each remainder after one more
-    // digit.
-    const auto add_digits = [&](Id from, std::uint32_t left, const std::vector<Id>& next) {
-      std::map<Id, std::vector<CharacterSet::Range>> digits;
-      for (std::uint32_t digit = 0; digit < 10; ++digit) {
-        digits[next[(10 * left + digit) % step.factor]].push_back({'0' + digit, '0' + digit});
-      }
-      for (auto& [to, ranges] : digits) {
-        const Id moved = add_set(CharacterSet(std::move(ranges)), to);
-        nodes_[from].children.push_back(moved);
-      }
-    };
-    const auto new_nodes = [&] {
-      std::vector<Id> all;
-      for (std::uint32_t left = 0; left < step.factor; ++left) all.push_back(add({.kind = Node::Kind::kOr}));
-      return all;
-    };
-    // The nodes are built backwards from the last digit after the point that may differ from 0.
-    std::vector<Id> behind;
-    std::uint64_t scale = 1;  // 10 to the number of missing digits, modulo the factor
-    for (int i = step.n_digits; i > 0; --i, scale = scale * 10 % step.factor) {
-      std::vector<Id> here = new_nodes();
-      for (std::uint32_t left = 0; left < step.factor; ++left) {
-        if (left * scale % step.factor == 0) nodes_[here[left]].children.push_back(behind.empty() ? zeros : end_);
-        if (!behind.empty()) add_digits(here[left], left, behind);
-      }
-      behind = std::move(here);
-    }
-    const std::vector<Id> before = new_nodes();
-    Id round = whole;
-    for (int i = step.n_digits; i < 0; ++i) round = add_set(zero, round);
-    for (std::uint32_t left = 0; left < step.factor; ++left) {
-      add_digits(before[left], left, before);
-      if (behind.empty()) {
-        if (left == 0) nodes_[before[left]].children.push_back(round);
-        continue;
-      }
-      if (left * scale % step.factor == 0) nodes_[before[left]].children.push_back(end_);
-      const Id first = add({.kind = Node::Kind::kOr});
-      add_digits(first, left, behind);
-      const Id pointed = add_set(point, first);
-      nodes_[before[left]].children.push_back(pointed);
-    }
-    const Id start = add({.kind = Node::Kind::kOr});
-    add_digits(start, 0, before);
-    const Id nothing = add_set(zero, whole);
-    nodes_[start].children.push_back(nothing);
-    const Id negative = add_set(sign, start);
-    return add({.kind = Node::Kind::kOr, .children = {start, negative}});
-  }
-
-  const Node& node(Id id) const { return nodes_[id]; }
-  std::size_t size() const { return nodes_.size(); }
-  const std::vector<CharacterSet>& sets() const { return sets_; }
-  Id word_set() { return number_of({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
-
- private:
-  Id compile(const Pattern& pattern, Id next) {
-    switch (pattern.kind) {
-      case Kind::kSet:
-        return add_set(pattern.set, next);
-      case Kind::kSequence:
-        for (auto child = pattern.children.rbegin(); child != pattern.children.rend(); ++child) {
-          next = compile(*child, next);
-        }
-        return next;
-      case Kind::kChoice: {
-        Node either{.kind = Node::Kind::kOr};
-        for (const Pattern& child : pattern.children) either.children.push_back(compile(child, next));
-        return add(std::move(either));
-      }
-      case Kind::kRepeat:
-        return compile_repeat(pattern, next);
-      case Kind::kLookAhead: {
-        Id ahead = compile(pattern.children.front(), any_);
-        if (pattern.is_negated) ahead = add({.kind = Node::Kind::kNot, .children = {ahead}});
-        return add({.kind = Node::Kind::kAnd, .children = {ahead, next}});
-      }
-      case Kind::kBegin:
-        return add({.kind = Node::Kind::kBegin, .children = {next}});
-      case Kind::kEnd:
-        return add({.kind = Node::Kind::kAnd, .children = {end_, next}});
-      case Kind::kWordBoundary:
-        return add({.kind = Node::Kind::kWordBoundary,
-                    .value = pattern.is_negated ? 1U : 0U,
-                    .children = {next, add_set(sets_[word_set()], any_)}});
-    }
-    return next;
-  }
-
-  Id compile_repeat(const Pattern& pattern, Id next) {
-    const Pattern& one = pattern.children.front();
-    Id first = next;
-    if (pattern.most == Pattern::kUnbounded) {
-      first = add({.kind = Node::Kind::kOr});
-      const Id again = compile(one, first);
-      nodes_[first].children = {again, next};
-    } else {
-      for (std::uint32_t i = pattern.least; i < pattern.most; ++i) {
-        first = add({.kind = Node::Kind::kOr, .children = {compile(one, first), next}});
-      }
-    }
-    for (std::uint32_t i = 0; i < pattern.least; ++i) {
-      const Id again = compile(one, first);
-      if (again == first) break;  // it takes no characters
-      first = again;
-    }
-    return first;
-  }
-
-  Id number_of(const CharacterSet& set) {
-    for (std::size_t i = 0; i < sets_.size(); ++i) {
-      if (sets_[i].ranges() == set.ranges()) return static_cast<Id>(i);
-    }
-    sets_.push_back(set);
-    return static_cast<Id>(sets_.size() - 1);
-  }
-
-  std::size_t n_most_;
-  Id any_ = 0, end_ = 0;
-  std::vector<Node> nodes_;
-  std::vector<CharacterSet> sets_;
-};
+using Id = PatternGraph::Id;
+using Node = PatternGraph::Node;
 
 // Boolean combinations of what may still follow, each stored once. They become the states of the automaton.
 class Formulas {
  public:
   enum class Op { kFalse, kTrue, kEmpty, kSet, kNot, kAnd, kOr };
 
-  Formulas(const Graph& graph, std::size_t n_steps) : graph_(graph), n_left_(n_steps) {
+  Formulas(const PatternGraph& graph, std::size_t n_steps) : graph_(graph), n_left_(n_steps) {
     false_ = intern(Op::kFalse, {});
     true_ = intern(Op::kTrue, {});
     empty_ = intern(Op::kEmpty, {});
@@ -228,7 +34,7 @@ class Formulas {
     // A loop that takes no character adds no text.
     expanded_[key] = false_;
     spend(1);
-    if (++depth_ > kMostDepth) refuse_size();
+    if (++depth_ > kMostDepth) PatternGraph::refuse_size();
     const Id made = expand_new(id, before);
     --depth_;
     return expanded_[key] = made;
@@ -281,7 +87,7 @@ class Formulas {
   std::size_t n_left() const { return n_left_; }
 
   void spend(std::size_t n) {
-    if (n > n_left_) refuse_size();
+    if (n > n_left_) PatternGraph::refuse_size();
     n_left_ -= n;
   }
 
@@ -368,7 +174,7 @@ class Formulas {
     return number;
   }
 
-  const Graph& graph_;
+  const PatternGraph& graph_;
   std::size_t n_left_;
   int depth_ = 0;
   Id false_ = 0, true_ = 0, empty_ = 0;
@@ -425,7 +231,7 @@ TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, Au
   const std::size_t n_most = std::min(limits.n_steps, limits.n_left);
   // All steps are taken first. Those that are not needed are given back if the construction succeeds.
   limits.n_left -= n_most;
-  Graph graph(std::min(kMostNodes, n_most));
+  PatternGraph graph(std::min(kMostNodes, n_most));
   const Id word = graph.word_set();
   std::vector<Id> all;
   for (const Pattern& pattern : conditions.matched) all.push_back(graph.found(pattern));
@@ -434,7 +240,7 @@ TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, Au
   }
   if (conditions.least > 0 || conditions.most != Pattern::kUnbounded) {
     if (conditions.least > kMostNodes || (conditions.most != Pattern::kUnbounded && conditions.most > kMostNodes)) {
-      refuse_size();
+      PatternGraph::refuse_size();
     }
     all.push_back(graph.of_length(conditions.least, conditions.most));
   }
@@ -460,7 +266,7 @@ TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, Au
       }
       const auto [number, is_new] = numbers.try_emplace(next, static_cast<std::uint32_t>(found.size()));
       if (is_new) found.push_back(next);
-      if (found.size() > limits.n_states) refuse_size();
+      if (found.size() > limits.n_states) PatternGraph::refuse_size();
       state.next.push_back(number->second);
     }
   }
