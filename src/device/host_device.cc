@@ -1,8 +1,7 @@
 #include "device/host_device.h"
 
-#include <ggml-backend.h>
+#include <ggml-cpp.h>
 #include <ggml-cpu.h>
-#include <ggml.h>
 
 #include <algorithm>
 #include <cstring>
@@ -49,10 +48,7 @@ class Part {
   ggml_cgraph* graph() const { return graph_; }
 
  private:
-  struct Free {
-    void operator()(ggml_context* context) const { ggml_free(context); }
-  };
-  std::unique_ptr<ggml_context, Free> context_;
+  ggml_context_ptr context_;
   ggml_cgraph* graph_ = nullptr;
 };
 
@@ -190,10 +186,6 @@ class HostDevice final : public Device {
     std::vector<ByteCopy> copies_;
   };
 
-  struct FreeBackend {
-    void operator()(ggml_backend* backend) const { ggml_backend_free(backend); }
-  };
-
   // Runs the work at once, or keeps it while a recording is made.
   void queue_work(Work work) {
     if (recording_ != nullptr) {
@@ -212,7 +204,7 @@ class HostDevice final : public Device {
 
   DeviceInfo info_;
   std::shared_ptr<ProtectedMemory> memory_;
-  std::unique_ptr<ggml_backend, FreeBackend> backend_;
+  ggml_backend_ptr backend_;
   std::vector<Work>* recording_ = nullptr;
 };
 

@@ -1,9 +1,7 @@
 // A single GGUF file: a model, or a part of one. Its header is read and checked before its bytes are mapped.
 #pragma once
 
-#include <ggml-backend.h>
-#include <ggml.h>
-#include <gguf.h>
+#include <ggml-cpp.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,26 +40,17 @@ class GgufPart {
   std::optional<Split> split() const;
 
  private:
-  struct GgufDeleter {
-    void operator()(gguf_context* context) const { gguf_free(context); }
-  };
-  struct GgmlDeleter {
-    void operator()(ggml_context* context) const { ggml_free(context); }
-  };
-  struct BufferDeleter {
-    void operator()(ggml_backend_buffer* buffer) const { ggml_backend_buffer_free(buffer); }
-  };
   class Bytes;
 
   std::size_t offset_of(std::size_t tensor) const;  // returns the offset of a tensor's bytes in the file
 
   std::string path_;
   std::size_t size_ = 0;  // bytes
-  std::unique_ptr<gguf_context, GgufDeleter> header_;
-  std::unique_ptr<ggml_context, GgmlDeleter> context_;  // owner of the tensors
+  gguf_context_ptr header_;
+  ggml_context_ptr context_;  // owner of the tensors
   std::vector<ggml_tensor*> tensors_;
   std::unique_ptr<Bytes> bytes_;
-  std::unique_ptr<ggml_backend_buffer, BufferDeleter> buffer_;
+  ggml_backend_buffer_ptr buffer_;
 };
 
 }  // namespace winnow

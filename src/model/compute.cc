@@ -23,8 +23,6 @@
 
 namespace winnow {
 
-void Graph::BufferDeleter::operator()(ggml_backend_buffer* buffer) const { ggml_backend_buffer_free(buffer); }
-
 Graph::Graph(std::size_t max_nodes)
     : GraphNodes(max_nodes, ggml_backend_cpu_buffer_type()),
       borrowed_(ggml_backend_cpu_buffer_from_ptr(&anchor_, sizeof(anchor_))) {}
@@ -157,11 +155,8 @@ struct Compute::Impl {
     return nodes;
   }
 
-  struct FreeContext {
-    void operator()(ggml_context* context) const { ggml_free(context); }
-  };
   std::vector<std::byte> part_memory;
-  std::unique_ptr<ggml_context, FreeContext> part;
+  ggml_context_ptr part;
 };
 
 namespace {

@@ -27,11 +27,8 @@ class Graph : public GraphNodes {
 
  private:
   friend class Compute;
-  struct BufferDeleter {
-    void operator()(ggml_backend_buffer* buffer) const;
-  };
   alignas(64) std::array<std::byte, 64> anchor_{};
-  std::unique_ptr<ggml_backend_buffer, BufferDeleter> borrowed_;  // marks external leaves' memory as not ggml's
+  ggml_backend_buffer_ptr borrowed_;  // marks external leaves' memory as not ggml's
 };
 
 // Returns the number of the machine's physical cores that this process may use, at least 1.

@@ -1,8 +1,5 @@
 #include "model/graph_nodes.h"
 
-#include <ggml-alloc.h>
-#include <ggml.h>
-
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -16,9 +13,6 @@ void never_run_2(ggml_tensor* /*dst*/, const ggml_tensor* /*a*/, const ggml_tens
                  void* /*userdata*/) {}
 
 }  // namespace
-
-void GraphNodes::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
-void GraphNodes::AllocatorDeleter::operator()(ggml_gallocr* allocator) const { ggml_gallocr_free(allocator); }
 
 GraphNodes::GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory)
     : max_nodes_(max_nodes),

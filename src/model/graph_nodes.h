@@ -2,19 +2,13 @@
 // the processor and for devices share.
 #pragma once
 
+#include <ggml-cpp.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
-
-struct ggml_backend_buffer;
-struct ggml_backend_buffer_type;
-struct ggml_cgraph;
-struct ggml_context;
-struct ggml_gallocr;
-struct ggml_tensor;
 
 namespace winnow {
 
@@ -53,12 +47,6 @@ class GraphNodes {
   std::size_t result_bytes() const;
 
  private:
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const;
-  };
-  struct AllocatorDeleter {
-    void operator()(ggml_gallocr* allocator) const;
-  };
   struct Own {
     ggml_tensor* node;
     std::function<void(ggml_tensor*)> work;
@@ -67,8 +55,8 @@ class GraphNodes {
 
   std::size_t max_nodes_;
   std::vector<std::byte> arena_;
-  std::unique_ptr<ggml_context, ContextDeleter> context_;
-  std::unique_ptr<ggml_gallocr, AllocatorDeleter> allocator_;
+  ggml_context_ptr context_;
+  ggml_gallocr_ptr allocator_;
   ggml_cgraph* graph_ = nullptr;
   std::vector<Own> own_;  // in the order of the nodes once they have memory
 };

@@ -1,6 +1,6 @@
 #include "model/interleaved_weights.h"
 
-#include <ggml.h>
+#include <ggml-cpp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -76,14 +76,13 @@ struct InterleavedWeights::Part {
   }
   ~Part() {
     if (memory != MAP_FAILED) munmap(memory, bytes);
-    ggml_free(context);
   }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
 
   bool has_memory() const { return context != nullptr && memory != MAP_FAILED; }
 
-  ggml_context* context;
+  ggml_context_ptr context;
   std::size_t bytes;
   void* memory;
 };
@@ -114,7 +113,8 @@ void InterleavedWeights::replace(std::span<ggml_tensor** const> matrices, const 
   auto* at = static_cast<std::byte*>(part->memory);
   for (ggml_tensor** matrix : taken) {
     const ggml_tensor* source = *matrix;
-    ggml_tensor* to = ggml_new_tensor_3d(part->context, source->type, source->ne[0], source->ne[1], source->ne[2]);
+    ggml_tensor* to =
+        ggml_new_tensor_3d(part->context.get(), source->type, source->ne[0], source->ne[1], source->ne[2]);
     to->data = at;
     to->buffer = source->buffer;
     to->extra = &interleaved_mark;

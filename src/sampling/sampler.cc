@@ -65,7 +65,7 @@ struct Sampler::Impl {
   std::uint32_t seed;
   std::optional<GrammarMatcher> grammar;  // prompt tokens are not matched against it
   std::optional<GrammarTrigger> trigger;  // set until the grammar begins to hold
-  SamplerPointer chain;
+  llama_sampler_ptr chain;
   bool is_grammar_lost = false;              // the grammar threw an exception
   std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each choice
 

@@ -93,7 +93,7 @@ bool is_penalty(const std::string& name) { return name == "penalties" || name ==
 
 }  // namespace
 
-SamplerPointer make_chain(const SamplingOptions& options, const Model& model, std::uint32_t seed) {
+llama_sampler_ptr make_chain(const SamplingOptions& options, const Model& model, std::uint32_t seed) {
   const int n_vocab = model.info().n_vocab;
   const auto n_least = static_cast<std::size_t>(std::max(options.min_keep, 1));
   const std::map<std::string, std::function<llama_sampler*()>> makers = {
@@ -118,7 +118,7 @@ SamplerPointer make_chain(const SamplingOptions& options, const Model& model, st
        }},
       {"temperature", [&] { return make_temperature(options); }},
   };
-  SamplerPointer chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
+  llama_sampler_ptr chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   const auto add = [&](llama_sampler* sampler) {
     if (sampler != nullptr) llama_sampler_chain_add(chain.get(), sampler);
   };

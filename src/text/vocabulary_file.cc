@@ -1,6 +1,6 @@
 #include "text/vocabulary_file.h"
 
-#include <gguf.h>
+#include <ggml-cpp.h>
 #include <llama.h>
 
 #include <algorithm>
@@ -50,13 +50,8 @@ std::string reason_of(std::string_view lines) {
   return reason.empty() ? "libllama gives no reason" : reason;
 }
 
-struct GgufDeleter {
-  void operator()(gguf_context* file) const { gguf_free(file); }
-};
-using Header = std::unique_ptr<gguf_context, GgufDeleter>;
-
-Header read_header(const std::string& path) {
-  Header file(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+gguf_context_ptr read_header(const std::string& path) {
+  gguf_context_ptr file(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
   if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
   return file;
 }
@@ -104,7 +99,7 @@ void check_kind_of_words(const std::string& path, const gguf_context* file) {
 // Throws Error(kBadFile) for a vocabulary on which libllama would abort while it loads it.
 void check_vocabulary(std::span<const std::string> paths) {
   const std::string& path = paths.front();
-  const Header file = read_header(path);
+  const gguf_context_ptr file = read_header(path);
   std::optional<std::size_t> most = embedding_bytes(file.get());
   for (std::size_t i = 1; !most && i < paths.size(); ++i) most = embedding_bytes(read_header(paths[i]).get());
   if (most) check_vocabulary_size(path, file.get(), *most);

@@ -11,6 +11,7 @@ struct llama_model;
 
 namespace winnow {
 
+// The layers that include this do not see llama.h.
 struct VocabularyDeleter {
   void operator()(llama_model* model) const;
 };

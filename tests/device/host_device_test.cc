@@ -1,8 +1,7 @@
 // The test device: copies, graphs, recordings, and faults when the processor touches its memory.
 #include "device/host_device.h"
 
-#include <ggml-backend.h>
-#include <ggml.h>
+#include <ggml-cpp.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,28 +41,27 @@ void upload(Device& device, void* to, const std::vector<float>& numbers) {
 class Sum {
  public:
   Sum(const Buffer& a, const Buffer& b, const Buffer& out, std::int64_t n) {
-    context_ = ggml_init(
-        {.mem_size = 16 * ggml_tensor_overhead() + ggml_graph_overhead(), .mem_buffer = nullptr, .no_alloc = true});
+    context_.reset(ggml_init(
+        {.mem_size = 16 * ggml_tensor_overhead() + ggml_graph_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
     const auto tensor = [&](const Buffer& buffer) {
-      ggml_tensor* made = ggml_new_tensor_1d(context_, GGML_TYPE_F32, n);
+      ggml_tensor* made = ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, n);
       made->data = buffer.data();
       made->buffer = buffer.buffer();
       return made;
     };
-    ggml_tensor* sum = ggml_add(context_, tensor(a), tensor(b));
+    ggml_tensor* sum = ggml_add(context_.get(), tensor(a), tensor(b));
     sum->data = out.data();
     sum->buffer = out.buffer();
-    graph_ = ggml_new_graph(context_);
+    graph_ = ggml_new_graph(context_.get());
     ggml_build_forward_expand(graph_, sum);
   }
   Sum(const Sum&) = delete;
   Sum& operator=(const Sum&) = delete;
-  ~Sum() { ggml_free(context_); }
 
   ggml_cgraph* graph() { return graph_; }
 
  private:
-  ggml_context* context_;
+  ggml_context_ptr context_;
   ggml_cgraph* graph_;
 };
 

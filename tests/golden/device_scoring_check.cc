@@ -1,7 +1,7 @@
 // scoring-*.gguf on a device: what the device's kernels measure of the case's entries, beside the same on the processor
 // and beside the file's numbers. Devices multiply queries, keys and values in f16 and project by weights in bf16, so
 // the case's numbers are rounded to these first.
-#include <ggml.h>
+#include <ggml-cpp.h>
 
 #include <algorithm>
 #include <cstring>
@@ -21,10 +21,6 @@ namespace {
 
 // The rounding of the case's numbers may cost this. Most is lost where logits are clamped: .7 % of one score.
 constexpr Tolerance kRounded = {2e-2, 0, 2e-3};
-
-struct ContextDeleter {
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
 
 // The layers of a case in a device's memory.
 class DeviceCase {
@@ -76,7 +72,7 @@ class DeviceCase {
     for (const kernels::EntryRun& run : runs) heads.push_back({.runs = {&run, 1}, .n_entries = run.n_entries});
     entries.heads = heads;
 
-    const std::unique_ptr<ggml_context, ContextDeleter> context(
+    const ggml_context_ptr context(
         ggml_init({.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
     ggml_tensor* const w_o = ggml_new_tensor_2d(context.get(), GGML_TYPE_BF16,
                                                 std::int64_t{prompt_.n_head} * prompt_.head_dim, prompt_.n_embd);

@@ -1,6 +1,6 @@
 // Grammars: the allowed tokens compared with libllama's own sampler, and grammars that are too expensive to follow.
 #include <gtest/gtest.h>
-#include <llama.h>
+#include <llama-cpp.h>
 
 #include <memory>
 #include <optional>
@@ -96,25 +96,20 @@ class Oracle {
  public:
   Oracle(const llama_vocab* vocab, const std::string& grammar)
       : sampler_(llama_sampler_init_grammar(vocab, grammar.c_str(), "root")) {}
-  ~Oracle() {
-    if (sampler_ != nullptr) llama_sampler_free(sampler_);
-  }
-  Oracle(const Oracle&) = delete;
-  Oracle& operator=(const Oracle&) = delete;
   bool is_there() const { return sampler_ != nullptr; }
   std::vector<bool> allowed(int n_vocab) {
     std::vector<llama_token_data> all;
     for (Token token = 0; token < n_vocab; ++token) all.push_back({token, 0.0F, 0.0F});
     llama_token_data_array array{all.data(), all.size(), -1, false};
-    llama_sampler_apply(sampler_, &array);
+    llama_sampler_apply(sampler_.get(), &array);
     std::vector<bool> result(all.size());
     for (const llama_token_data& one : all) result[static_cast<std::size_t>(one.id)] = one.logit == 0.0F;
     return result;
   }
-  void accept(Token token) { llama_sampler_accept(sampler_, token); }
+  void accept(Token token) { llama_sampler_accept(sampler_.get(), token); }
 
  private:
-  llama_sampler* sampler_;
+  llama_sampler_ptr sampler_;
 };
 
 TEST_F(GrammarTest, AllowsWhatLibllamaAllows) {

@@ -1,7 +1,6 @@
 // libllama's forward pass, with which the model's own is compared.
-#include <ggml.h>
-#include <gguf.h>
-#include <llama.h>
+#include <ggml-cpp.h>
+#include <llama-cpp.h>
 
 #include <algorithm>
 #include <memory>
@@ -17,39 +16,21 @@
 namespace winnow::test {
 namespace {
 
-struct ModelDeleter {
-  void operator()(llama_model* model) const { llama_model_free(model); }
-};
-struct ContextDeleter {
-  void operator()(llama_context* context) const { llama_free(context); }
-};
-
-struct GgufDeleter {
-  void operator()(gguf_context* context) const { gguf_free(context); }
-};
-using ModelPointer = std::unique_ptr<llama_model, ModelDeleter>;
-
-struct GgmlDeleter {
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
-
-ModelPointer load(const std::string& path, OracleWeights weights, const llama_model_params& params) {
-  if (weights == OracleWeights::kAsInFile) return ModelPointer(llama_model_load_from_file(path.c_str(), params));
+llama_model_ptr load(const std::string& path, OracleWeights weights, const llama_model_params& params) {
+  if (weights == OracleWeights::kAsInFile) return llama_model_ptr(llama_model_load_from_file(path.c_str(), params));
   const TemporaryDirectory directory;  // the mapping outlives the name
   write_f32_copy(path, directory.file("f32.gguf"));
-  return ModelPointer(llama_model_load_from_file(directory.file("f32.gguf").c_str(), params));
+  return llama_model_ptr(llama_model_load_from_file(directory.file("f32.gguf").c_str(), params));
 }
 
-using ContextPointer = std::unique_ptr<llama_context, ContextDeleter>;
-
-ModelPointer load_oracle(const std::string& path, OracleWeights weights) {
+llama_model_ptr load_oracle(const std::string& path, OracleWeights weights) {
   silence_ggml();
   static std::once_flag once;
   std::call_once(once, llama_backend_init);
   llama_model_params params = llama_model_default_params();
   params.n_gpu_layers = 0;
   params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL if the kernel grants no tiles
-  ModelPointer model = load(path, weights, params);
+  llama_model_ptr model = load(path, weights, params);
   if (!model) throw std::runtime_error("libllama cannot load " + path + ": " + take_ggml_errors());
   return model;
 }
@@ -70,9 +51,9 @@ llama_context_params context_params(std::size_t n_tokens) {
 }
 
 // Returns a context that has processed all tokens in one batch and has logits of those from `first` on.
-ContextPointer feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens,
-                    std::size_t first = 0) {
-  ContextPointer context(llama_init_from_model(&model, params));
+llama_context_ptr feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens,
+                       std::size_t first = 0) {
+  llama_context_ptr context(llama_init_from_model(&model, params));
   if (!context) throw std::runtime_error("libllama cannot make a context: " + take_ggml_errors());
   const auto n = static_cast<std::uint32_t>(tokens.size());
   llama_batch batch = llama_batch_init(static_cast<std::int32_t>(n), 0, 1);
@@ -99,16 +80,14 @@ enum llama_pooling_type oracle_pooling(Pooling pooling) {
 
 void write_f32_copy(const std::string& path, const std::string& copy_path) {
   const GgufFile file(path, true);
-  const std::unique_ptr<gguf_context, GgufDeleter> metadata(
-      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
-  const std::unique_ptr<gguf_context, GgufDeleter> copy(gguf_init_empty());
+  const gguf_context_ptr metadata(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  const gguf_context_ptr copy(gguf_init_empty());
   gguf_set_kv(copy.get(), metadata.get());
   std::size_t bytes = 1 << 20;
   for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
     bytes += static_cast<std::size_t>(ggml_nelements(file.tensor(i))) * sizeof(float) + 1024;
   }
-  const std::unique_ptr<ggml_context, GgmlDeleter> context(
-      ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false}));
   for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
     const ggml_tensor* source = file.tensor(i);
     ggml_tensor* tensor = ggml_new_tensor(context.get(), GGML_TYPE_F32, ggml_n_dims(source), source->ne);
@@ -122,7 +101,7 @@ void write_f32_copy(const std::string& path, const std::string& copy_path) {
 }
 
 struct LibllamaOracle::Impl {
-  ModelPointer model;
+  llama_model_ptr model;
 };
 
 LibllamaOracle::LibllamaOracle(const std::string& path, OracleWeights weights)
@@ -130,7 +109,7 @@ LibllamaOracle::LibllamaOracle(const std::string& path, OracleWeights weights)
 LibllamaOracle::~LibllamaOracle() = default;
 
 std::vector<std::vector<float>> LibllamaOracle::logits(std::span<const Token> tokens, std::size_t first) const {
-  const ContextPointer context = feed(*impl_->model, context_params(tokens.size()), tokens, first);
+  const llama_context_ptr context = feed(*impl_->model, context_params(tokens.size()), tokens, first);
   const auto n_vocab = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(impl_->model.get())));
   std::vector<std::vector<float>> logits;
   for (std::size_t i = first; i < tokens.size(); ++i) {
@@ -144,7 +123,7 @@ std::vector<float> LibllamaOracle::embedding(std::span<const Token> tokens, Pool
   llama_context_params params = context_params(tokens.size());
   params.embeddings = true;
   params.pooling_type = oracle_pooling(pooling);
-  const ContextPointer context = feed(*impl_->model, params, tokens);
+  const llama_context_ptr context = feed(*impl_->model, params, tokens);
   const float* row = llama_get_embeddings_seq(context.get(), 0);
   if (row == nullptr) throw std::runtime_error("libllama gives no embedding");
   return {row, row + llama_model_n_embd(impl_->model.get())};

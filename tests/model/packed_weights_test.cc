@@ -1,7 +1,7 @@
 // Products with many rows by oneDNN against sums in double precision.
 #include "model/packed_weights.h"
 
-#include <ggml.h>
+#include <ggml-cpp.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,13 +11,10 @@
 #include "kernels/products/weight_rows.h"
 #include "kernels/simd/isa.h"
 #include "model/compute.h"
-#include "model/ggml_context.h"
 #include "model/weights.h"
 
 namespace winnow {
 namespace {
-
-using test::ContextPointer;
 
 std::vector<float> normal(std::size_t n, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -83,7 +80,7 @@ double tolerance_of(const ggml_tensor* weight) {
 
 class PackedWeightsTest : public testing::TestWithParam<ggml_type> {
  protected:
-  ContextPointer context_{ggml_init({.mem_size = std::size_t{16} << 20, .mem_buffer = nullptr, .no_alloc = false})};
+  ggml_context_ptr context_{ggml_init({.mem_size = std::size_t{16} << 20, .mem_buffer = nullptr, .no_alloc = false})};
 };
 
 TEST_P(PackedWeightsTest, ProductsAreRightForEveryNumberOfRows) {
@@ -123,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Types, PackedWeightsTest,
 
 // A limited number of products is cached by the number of rows; every length must still work.
 TEST(PackedWeightsTest, EveryOneOfManyPromptLengthsIsPrepared) {
-  const ContextPointer context(ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   ggml_tensor* weight = random_matrix(context.get(), GGML_TYPE_F32, 32, 32, 1);
   Compute compute(2);
   PackedLayer packed;
@@ -135,7 +133,8 @@ TEST(PackedWeightsTest, EveryOneOfManyPromptLengthsIsPrepared) {
 
 // The first pack decides the scratch sizes; a later one with more rows or wider matrices must not run over.
 TEST(PackedWeightsTest, LaterLayersMayBeLarger) {
-  const ContextPointer context(ggml_init({.mem_size = std::size_t{4} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = std::size_t{4} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   Compute compute(2);
   PackedLayer packed;
   for (const int n : {32, 96, 224}) {
@@ -150,7 +149,7 @@ TEST(PackedWeightsTest, LaterLayersMayBeLarger) {
 TEST(WeightRows, AreGgmlsWeightsRounded) {
   constexpr int kIn = 512;
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K}) {
-    const ContextPointer context(
+    const ggml_context_ptr context(
         ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = false}));
     const ggml_tensor* weight = random_matrix(context.get(), type, kIn, 5, 7);
     const auto blocks = kernels::weight_blocks(ggml_type_name(type));

@@ -1,6 +1,6 @@
 #include "model/split_model.h"
 
-#include <ggml.h>
+#include <ggml-cpp.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -9,22 +9,11 @@
 #include <stdexcept>
 
 namespace winnow::test {
-namespace {
-
-struct GgufDeleter {
-  void operator()(gguf_context* file) const { gguf_free(file); }
-};
-struct GgmlDeleter {
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
-
-}  // namespace
 
 std::vector<std::string> write_parts(const std::string& path, const std::string& stem, const SplitOptions& options) {
   ggml_context* context = nullptr;
-  const std::unique_ptr<gguf_context, GgufDeleter> whole(
-      gguf_init_from_file(path.c_str(), {.no_alloc = false, .ctx = &context}));
-  const std::unique_ptr<ggml_context, GgmlDeleter> tensors(context);
+  const gguf_context_ptr whole(gguf_init_from_file(path.c_str(), {.no_alloc = false, .ctx = &context}));
+  const ggml_context_ptr tensors(context);
   if (!whole) throw std::runtime_error("cannot read " + path);
   const std::int64_t n_tensors = gguf_get_n_tensors(whole.get());
   const int n_with_tensors = options.n_parts - (options.has_tensors_in_first ? 0 : 1);
@@ -33,7 +22,7 @@ std::vector<std::string> write_parts(const std::string& path, const std::string&
   std::vector<std::string> paths;
   std::int64_t next = 0;
   for (int no = 0; no < options.n_parts; ++no) {
-    const std::unique_ptr<gguf_context, GgufDeleter> part(gguf_init_empty());
+    const gguf_context_ptr part(gguf_init_empty());
     if (no == 0) gguf_set_kv(part.get(), whole.get());
     gguf_set_val_u16(part.get(), "split.no", static_cast<std::uint16_t>(no));
     gguf_set_val_u16(part.get(), "split.count", static_cast<std::uint16_t>(options.n_parts));

@@ -1,7 +1,7 @@
 // Products of the file's own weights and ggml's products, both compared with double precision on the same weights.
 #include "model/stored_product.h"
 
-#include <ggml.h>
+#include <ggml-cpp.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,13 +12,10 @@
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
 #include "model/compute.h"
-#include "model/ggml_context.h"
 #include "model/weights.h"
 
 namespace winnow {
 namespace {
-
-using test::ContextPointer;
 
 std::vector<float> normal(std::int64_t n, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -83,7 +80,8 @@ double error_of(const std::vector<float>& y, const ggml_tensor* weight, const st
 }
 
 TEST(StoredProductTest, IsNotFartherFromTheExactOneThanGgmls) {
-  const ContextPointer context(ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   Compute compute(2);
   const std::vector<float> x = normal(40 * kIn, 99);
   for (const kernels::WeightBlocksInfo& info : kernels::kWeightBlocks) {
@@ -105,7 +103,8 @@ TEST(StoredProductTest, IsNotFartherFromTheExactOneThanGgmls) {
 // Rows are quantised by every thread, or once for all threads.
 TEST(StoredProductTest, IsTheSameBitsForAnyNumberOfRowsAndThreads) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
-  const ContextPointer context(ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   const std::vector<float> x = normal(20 * kIn, 99);
   for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q4_0}) {
     ggml_tensor* weight = random_matrix(context.get(), type, 1);
@@ -123,7 +122,8 @@ TEST(StoredProductTest, IsTheSameBitsForAnyNumberOfRowsAndThreads) {
 
 TEST(StoredProductTest, ProductsOfTheSameRowsShareWhatIsQuantised) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
-  const ContextPointer context(ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  const ggml_context_ptr context(
+      ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   ggml_tensor* weights[] = {random_matrix(context.get(), GGML_TYPE_Q4_K, 1),
                             random_matrix(context.get(), GGML_TYPE_Q6_K, 2)};
   Compute compute(2);

@@ -1,16 +1,13 @@
 // Adds tensors of random numbers to a model file that is being written.
 #pragma once
 
-#include <ggml.h>
-#include <gguf.h>
+#include <ggml-cpp.h>
 
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "model/ggml_context.h"
 #include "model/tiny_model.h"
 
 namespace winnow::test {
@@ -41,7 +38,7 @@ class TensorWriter {
   gguf_context* file_;
   const TinyModelOptions& options_;
   std::mt19937 random_;
-  std::vector<ContextPointer> tensors_;  // each in a context of its own
+  std::vector<ggml_context_ptr> tensors_;  // each in a context of its own
 };
 
 }  // namespace winnow::test

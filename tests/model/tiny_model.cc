@@ -1,7 +1,6 @@
 #include "model/tiny_model.h"
 
-#include <ggml.h>
-#include <gguf.h>
+#include <ggml-cpp.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -99,10 +98,7 @@ void add_tokenizer(gguf_context* file, int n_vocab, const std::vector<std::strin
 }  // namespace
 
 void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
-  struct GgufDeleter {
-    void operator()(gguf_context* file) const { gguf_free(file); }
-  };
-  const std::unique_ptr<gguf_context, GgufDeleter> owner(gguf_init_empty());
+  const gguf_context_ptr owner(gguf_init_empty());
   gguf_context* file = owner.get();
   gguf_set_val_str(file, "general.architecture", o.architecture.c_str());
   gguf_set_val_str(file, "general.name", "tiny");

@@ -1,4 +1,6 @@
 // llama-server's own routes, and completions with more than a single prompt.
+#include <ggml-cpp.h>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -450,16 +452,15 @@ TEST_F(LlamaHttpTest, WrongRequests) {
 // The model has tokens for infill, given by the file's metadata.
 TEST_F(LlamaHttpTest, Infill) {
   constexpr Token kPrefix = 40, kSuffix = 41, kMiddle = 42;
-  gguf_context* file = gguf_init_from_file(file_.path().c_str(), {.no_alloc = true, .ctx = nullptr});
+  const gguf_context_ptr file(gguf_init_from_file(file_.path().c_str(), {.no_alloc = true, .ctx = nullptr}));
   ASSERT_NE(file, nullptr);
-  const std::string weights = test::read_bytes(file_.path()).substr(gguf_get_data_offset(file));
-  gguf_set_val_u32(file, "tokenizer.ggml.fim_pre_token_id", kPrefix);
-  gguf_set_val_u32(file, "tokenizer.ggml.fim_suf_token_id", kSuffix);
-  gguf_set_val_u32(file, "tokenizer.ggml.fim_mid_token_id", kMiddle);
+  const std::string weights = test::read_bytes(file_.path()).substr(gguf_get_data_offset(file.get()));
+  gguf_set_val_u32(file.get(), "tokenizer.ggml.fim_pre_token_id", kPrefix);
+  gguf_set_val_u32(file.get(), "tokenizer.ggml.fim_suf_token_id", kSuffix);
+  gguf_set_val_u32(file.get(), "tokenizer.ggml.fim_mid_token_id", kMiddle);
   const test::TemporaryDirectory directory;
-  std::string bytes(gguf_get_meta_size(file), '\0');
-  gguf_get_meta_data(file, bytes.data());
-  gguf_free(file);
+  std::string bytes(gguf_get_meta_size(file.get()), '\0');
+  gguf_get_meta_data(file.get(), bytes.data());
   const auto model = Model::load(directory.write("infill.gguf", bytes + weights));
   std::vector<Token> expected = model->tokenize("", true, false);
   const auto append = [&](Token mark, const std::string& text) {

@@ -2,9 +2,8 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
-#include <ggml-backend.h>
+#include <ggml-cpp.h>
 #include <ggml-cuda.h>
-#include <ggml.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -82,16 +81,11 @@ void check_opening(cudaError_t status, int index) {
                   cudaGetErrorName(status) + ")");
 }
 
-struct FreeBackend {
-  void operator()(ggml_backend* backend) const { ggml_backend_free(backend); }
-};
-using Backend = std::unique_ptr<ggml_backend, FreeBackend>;
-
-Backend make_backend(int index) {
+ggml_backend_ptr make_backend(int index) {
   // winnow records whole steps itself, and ggml must not record within them. ggml reads the variable when it first
   // computes.
   setenv("GGML_CUDA_DISABLE_GRAPHS", "1", 1);
-  Backend backend(ggml_backend_cuda_init(index));
+  ggml_backend_ptr backend(ggml_backend_cuda_init(index));
   if (backend == nullptr) {
     throw Error(ErrorCode::kUnsupported, "ggml cannot open cuda:" + std::to_string(index));
   }
@@ -253,7 +247,7 @@ class CudaDevice final : public Device {
 
  private:
   DeviceInfo info_;
-  Backend backend_;
+  ggml_backend_ptr backend_;
   std::shared_ptr<CudaQueue> queue_;
   std::shared_ptr<CudaMemory> memory_;
   std::shared_ptr<CudaSideUploads> side_uploads_;

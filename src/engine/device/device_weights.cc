@@ -1,7 +1,5 @@
 #include "engine/device/device_weights.h"
 
-#include <ggml.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -127,8 +125,6 @@ ggml_tensor* place_tensor(ggml_context* context, ggml_type type, const ggml_tens
 }
 
 }  // namespace
-
-void DeviceWeights::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
 
 DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, int n_resident)
     // The model's own tensors may be interleaved for another engine: these are as the file has them.

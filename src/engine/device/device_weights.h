@@ -3,6 +3,8 @@
 // machine's memory and take turns in two places on the device: while a layer computes, the next one's are copied.
 #pragma once
 
+#include <ggml-cpp.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -44,11 +46,6 @@ class DeviceWeights {
   std::size_t bytes() const { return buffer_.bytes() + slots_[0].bytes() + slots_[1].bytes() + converted_.bytes(); }
 
  private:
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const;
-  };
-  using Context = std::unique_ptr<ggml_context, ContextDeleter>;
-
   // A matrix in the machine's memory and its place on the device.
   struct Streamed {
     const ggml_tensor* from;
@@ -65,7 +62,7 @@ class DeviceWeights {
   device::Buffer buffer_, converted_;
   std::array<device::Buffer, kSlots> slots_;  // of streamed layers' matrices
   std::size_t n_slots_ = kSlots;
-  Context context_, converted_context_;
+  ggml_context_ptr context_, converted_context_;
   Weights weights_;  // on the device; owns what is streamed from
   int n_resident_ = 0;
   std::vector<std::vector<Streamed>> matrices_;  // [layer], of the streamed ones
