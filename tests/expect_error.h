@@ -1,4 +1,4 @@
-// Checks that a call is refused with the right error: its code, and a part of its message.
+// Checks that a call is refused with the right error: its code, and its message or a part of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,6 +25,18 @@ inline void expect_error(ErrorCode code, const std::string& part, const std::fun
           << static_cast<int>(code) << ": " << part;
     }
   }
+}
+
+// Expects body to throw an Error with the code, and returns its message.
+inline std::string message_of(ErrorCode code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
 }
 
 // Returns the code of the Error that body throws, or kInternal if it throws none.

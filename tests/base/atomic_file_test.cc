@@ -6,42 +6,28 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 #include <vector>
 
 #include "expect_error.h"
+#include "temporary_directory.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
-namespace fs = std::filesystem;
-
 class AtomicFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "winnow-atomic-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    path_ = (folder_ / "file").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string content() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  long n_files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+  std::string content() const { return test::read_bytes(path_); }
+  std::size_t n_files() const { return folder_.names().size(); }
   unsigned mode() const {
     struct stat info = {};
     EXPECT_EQ(stat(path_.c_str(), &info), 0);
     return info.st_mode & 0777U;
   }
 
-  fs::path folder_;
-  std::string path_;
+  const test::TemporaryDirectory folder_;
+  const std::string path_ = folder_.file("file");
 };
 
 TEST_F(AtomicFileTest, TakesThePlaceOfTheOldOne) {
@@ -52,14 +38,14 @@ TEST_F(AtomicFileTest, TakesThePlaceOfTheOldOne) {
   EXPECT_EQ(content(), "old");  // before the commit
   file.commit();
   EXPECT_EQ(content(), "new");
-  EXPECT_EQ(n_files(), 1);
+  EXPECT_EQ(n_files(), 1U);
 }
 
 TEST_F(AtomicFileTest, WhatIsNotCommittedLeavesNothing) {
   write_file(path_, "old");
   { AtomicFile(path_).write("half"); }
   EXPECT_EQ(content(), "old");
-  EXPECT_EQ(n_files(), 1);
+  EXPECT_EQ(n_files(), 1U);
 }
 
 TEST_F(AtomicFileTest, HasTheRightsOfANewFileOrFewer) {
@@ -90,11 +76,11 @@ TEST_F(AtomicFileTest, ManyWritersNeverMix) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(content() == a || content() == b);
-  EXPECT_EQ(n_files(), 1);
+  EXPECT_EQ(n_files(), 1U);
 }
 
 TEST_F(AtomicFileTest, WhatCannotBeWrittenIsSaid) {
-  for (const std::string& path : {(folder_ / "none" / "file").string(), folder_.string() + "/file/below"}) {
+  for (const std::string& path : {folder_.file("none/file"), folder_.path() + "/file/below"}) {
     write_file(path_, "a file, not a folder");
     try {
       write_file(path, "x");
@@ -104,8 +90,8 @@ TEST_F(AtomicFileTest, WhatCannotBeWrittenIsSaid) {
       EXPECT_NE(std::string(error.what()).find("cannot write '" + path + "'"), std::string::npos) << error.what();
     }
   }
-  test::expect_error(ErrorCode::kIo, "Is a directory", [&] { write_file(folder_.string(), "x"); });  // a folder
-  EXPECT_EQ(n_files(), 1);
+  test::expect_error(ErrorCode::kIo, "Is a directory", [&] { write_file(folder_.path(), "x"); });  // a folder
+  EXPECT_EQ(n_files(), 1U);
 }
 
 TEST_F(AtomicFileTest, FailuresOfADescriptorAreErrno) {

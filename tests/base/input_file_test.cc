@@ -3,46 +3,26 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "expect_error.h"
+#include "temporary_directory.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
+using test::message_of;
+
 class InputFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "winnow-input-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& content) const { return folder_.write("file", content); }
 
-  std::string write(const std::string& content) const {
-    std::ofstream(folder_ / "file", std::ios::binary) << content;
-    return (folder_ / "file").string();
-  }
-
-  std::filesystem::path folder_;
+  const test::TemporaryDirectory folder_;
 };
-
-template <typename Do>
-std::string message_of(ErrorCode code, const Do& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
 
 constexpr InputKind kSmall{"a small text", 100'000};
 
@@ -61,7 +41,7 @@ TEST_F(InputFileTest, WhatNeverEndsIsReadNoFurtherThanTheBound) {
 
 TEST_F(InputFileTest, FilesWithoutASizeAndPipes) {
   EXPECT_FALSE(read_input("/proc/self/status", kSmall).empty());
-  const std::string path = (folder_ / "pipe").string();
+  const std::string path = folder_.file("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   std::thread writer([&] { std::ofstream(path) << "from a pipe\n"; });
   EXPECT_EQ(read_input(path, kSmall), "from a pipe\n");
@@ -69,9 +49,9 @@ TEST_F(InputFileTest, FilesWithoutASizeAndPipes) {
 }
 
 TEST_F(InputFileTest, WhatCannotBeRead) {
-  EXPECT_NE(message_of(ErrorCode::kIo, [&] { read_input((folder_ / "none").string(), kSmall); }).find("No such file"),
+  EXPECT_NE(message_of(ErrorCode::kIo, [&] { read_input(folder_.file("none"), kSmall); }).find("No such file"),
             std::string::npos);
-  EXPECT_NE(message_of(ErrorCode::kIo, [&] { read_input(folder_.string(), kSmall); }).find("is a directory"),
+  EXPECT_NE(message_of(ErrorCode::kIo, [&] { read_input(folder_.path(), kSmall); }).find("is a directory"),
             std::string::npos);
 }
 

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <sstream>
-#include <stdexcept>
-#include <system_error>
 
 namespace winnow::test {
 
@@ -41,32 +36,6 @@ void expect_error(const ProcessResult& result, int exit_code, const std::string&
   EXPECT_TRUE(after_progress(result.err).starts_with("error: ")) << result.err;
   EXPECT_NE(result.err.find(part), std::string::npos) << "'" << part << "' is not in: " << result.err;
   EXPECT_EQ(result.out, "");
-}
-
-std::string read_file(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return content.str();
-}
-
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "winnow-cli-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryDirectory::write(const std::string& name, const std::string& content) const {
-  std::ofstream(path_ / name, std::ios::binary) << content;
-  return file(name);
-}
-
-std::size_t TemporaryDirectory::count() const {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
 }
 
 void ModelToolTest::SetUp() {

@@ -3,12 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/process.h"
+#include "temporary_directory.h"
 
 namespace winnow::test {
 
@@ -17,25 +16,6 @@ ProcessResult run_tool(const std::vector<std::string>& arguments, ProcessOptions
 
 // Expects the exit code, an empty standard output and a standard error of `error: ...` that contains the part.
 void expect_error(const ProcessResult& result, int exit_code, const std::string& part);
-
-std::string read_file(const std::string& path);
-
-// A temporary directory, which is removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  // Creates a file and returns its path.
-  std::string write(const std::string& name, const std::string& content) const;
-  std::size_t count() const;
-
- private:
-  std::filesystem::path path_;
-};
 
 // A fixture that runs the tool on the first layers of the model that WINNOW_TEST_MODEL names (WINNOW_SHORT_TEST_MODEL,
 // or the model itself), and skips the test without one.

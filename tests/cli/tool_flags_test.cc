@@ -147,7 +147,7 @@ TEST(ToolOutput, UnwritableReportIsFoundBeforeTheModelIsLoaded) {
   }
   // The check whether the report can be written leaves no file.
   run_tool({"run", "-m", no_model, "-p", "x", "--json", directory.file("report.json")});
-  EXPECT_EQ(directory.count(), 0u);
+  EXPECT_EQ(directory.names().size(), 0u);
 }
 
 TEST(ToolModelFile, ThatIsNoModel) {

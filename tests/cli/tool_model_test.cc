@@ -148,8 +148,8 @@ TEST_F(ToolWithModel, ReportKeepsTheContract) {
   const ProcessResult result = tool("run", {"-p", long_text(), "-n", "5", "-s", "7", "--json", path, "--ignore-eos",
                                             "--kv-evict", "snapkv", "--kv-budget", "25%"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(directory_.count(), 1u) << "a temporary file was left";
-  const Json json = Json::parse(read_file(path));
+  EXPECT_EQ(directory_.names().size(), 1u) << "a temporary file was left";
+  const Json json = Json::parse(read_bytes(path));
   EXPECT_EQ(keys(json), (Words{"generated_tokens", "kv", "memory", "prompt_tokens", "text", "timing", "token_ids"}));
   EXPECT_EQ(keys(json["kv"]),
             (Words{"bytes_full", "bytes_kept", "bytes_peak", "entries_full", "entries_kept", "kept", "method"}));
@@ -175,7 +175,7 @@ TEST_F(ToolWithModel, SharesOfBytesAreThoseOfTheBudget) {
   const ProcessResult result =
       tool("run", {"-p", long_text(), "-n", "1", "--json", path, "--ignore-eos", "--kv-budget", "10%bytes"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const Json kv = Json::parse(read_file(path))["kv"];
+  const Json kv = Json::parse(read_bytes(path))["kv"];
   const double share = kv["bytes_kept"].get<double>() / kv["bytes_full"].get<double>();
   EXPECT_NEAR(share, 0.1, 0.005);
   EXPECT_GT(kv["entries_kept"].get<double>() / kv["entries_full"].get<double>(), 0.15);
@@ -302,7 +302,7 @@ TEST_F(ToolWithModel, LimitThatCannotHoldThePrompt) {
 }
 
 TEST_F(ToolWithModel, TruncatedModels) {
-  const std::string bytes = read_file(model_);
+  const std::string bytes = read_bytes(model_);
   for (const std::size_t size :
        {std::size_t{20}, std::size_t{300}, std::size_t{60000}, bytes.size() / 2, bytes.size() - 100}) {
     SCOPED_TRACE(size);
@@ -333,7 +333,7 @@ TEST_F(ToolWithModel, InterruptEndsWithStatisticsAndReport) {
   ASSERT_EQ(result.exit_code, 130) << result.err;
   EXPECT_NE(result.err.find("interrupted"), std::string::npos);
   EXPECT_NE(result.err.find("generated"), std::string::npos);
-  const Json json = Json::parse(read_file(path));
+  const Json json = Json::parse(read_bytes(path));
   EXPECT_GT(json["generated_tokens"], 0);
   EXPECT_LT(json["generated_tokens"], 6000);
   EXPECT_EQ(json["text"], result.out);

@@ -64,16 +64,16 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   expect_error(run_tool({"report", folder("parts"), "--by", "tokens"}), 2, "--by takes entries or bytes");
   const ProcessResult report = run_tool({"report", folder("parts")});
   ASSERT_EQ(report.exit_code, 0) << report.err;
-  const std::string page = read_file(folder("parts") + "/report/report.html");
+  const std::string page = read_bytes(folder("parts") + "/report/report.html");
   EXPECT_EQ(markup_error(page), "");
   EXPECT_EQ(outside_addresses(page), Words{});
   EXPECT_TRUE(std::filesystem::exists(folder("parts") + "/report/figures/fidelity-agnostic-by-budget.svg"));
-  EXPECT_NE(read_file(folder("parts") + "/report/report.md").find("tova:window=1"), std::string::npos);
+  EXPECT_NE(read_bytes(folder("parts") + "/report/report.md").find("tova:window=1"), std::string::npos);
 
   // A resumed run that is complete computes and writes no answer.
-  const std::string answers = read_file(folder("whole") + "/answers-1-of-1.jsonl");
+  const std::string answers = read_bytes(folder("whole") + "/answers-1-of-1.jsonl");
   EXPECT_EQ(eval("whole", with(kMatrix, {"--resume"})).out, whole.out);
-  EXPECT_EQ(read_file(folder("whole") + "/answers-1-of-1.jsonl"), answers);
+  EXPECT_EQ(read_bytes(folder("whole") + "/answers-1-of-1.jsonl"), answers);
   expect_error(eval("whole", {"--methods", "full,snapkv", "--budgets", "50%", "--limit", "2"}), 1,
                "another run (methods");
 }
@@ -81,7 +81,7 @@ TEST_F(EvalTool, ShardsAreOneRun) {
 // The samples of a batch are limited by the tokens that are read in a minute, which is measured once for a folder.
 TEST_F(EvalTool, ARunKeepsItsBoundOfTokens) {
   const auto bound = [&](const std::string& name) {
-    return nlohmann::json::parse(read_file(folder(name) + "/run.json"))["run"]["batch_tokens"].get<std::int64_t>();
+    return nlohmann::json::parse(read_bytes(folder(name) + "/run.json"))["run"]["batch_tokens"].get<std::int64_t>();
   };
   const Words flags{"--methods", "full", "--limit", "1"};
   ASSERT_EQ(eval("measured", flags).exit_code, 0);

@@ -50,7 +50,7 @@ constexpr const char* kGood =
     "\n";
 
 TEST(LongBench, FieldsAreFilledInOnePass) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   folder.write("data/hotpotqa_e.jsonl", std::string(kGood) + "\n" + kGood);
   SampleOptions options;
   options.data = folder.path();
@@ -74,7 +74,7 @@ TEST(LongBench, ABadLineIsNamedOrSkipped) {
       {R"({"input": "", "context": "", "answers": ["a"], "length": "x"})", "\"length\" is not a number"},
       {"{\"input\": \"\xff\"}", "not UTF-8 at byte 11 of the line"}};
   for (const auto& [line, why] : bad) {
-    const TemporaryFolder folder;
+    const test::TemporaryDirectory folder;
     const std::string path = folder.write("qasper.jsonl", kGood + line + "\n" + kGood);
     SampleOptions options;
     options.data = path;
@@ -94,7 +94,7 @@ TEST(LongBench, ABadLineIsNamedOrSkipped) {
 }
 
 TEST(LongBench, WhatIsMissingIsNamed) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   SampleOptions options;
   const auto call = [&] { find_benchmark("longbench").samples(options); };
   EXPECT_TRUE(holds(message_of(ErrorCode::kNotFound, call), "THUDM/LongBench"));

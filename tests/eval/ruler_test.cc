@@ -209,7 +209,7 @@ TEST(Ruler, TheSeedDecidesAndOtherTasksDoNotMatter) {
 }
 
 TEST(Ruler, QuestionsComeFromSquadAndHotpotFiles) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   folder.write("dev-v2.0.json", R"({"data": [{"paragraphs": [
       {"context": "Doc A.", "qas": [{"question": "Q1?", "answers": [{"text": "x"}, {"text": "y"}], "is_impossible": false},
                                     {"question": "Q2?", "answers": [], "is_impossible": true}]},
@@ -233,7 +233,7 @@ TEST(Ruler, QuestionsComeFromSquadAndHotpotFiles) {
 }
 
 TEST(Ruler, OfficialLinesOldAndNew) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   folder.write(
       "8192/vt/validation.jsonl",
       "{\"index\": 3, \"input\": \"a Question: x Answer: no\\nQuestion: Find\", \"answer_prefix\": \" Answer: they "

@@ -13,30 +13,11 @@
 #include <vector>
 
 #include "eval/sample.h"
+#include "expect_error.h"
+#include "temporary_directory.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "winnow-eval-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Returns the tokens of a text: words with the white space before them, and punctuation.
 inline std::vector<std::string> word_tokens(std::string_view text) {
@@ -77,17 +58,7 @@ inline std::string whole_prompt(const Sample& sample) {
   return sample.context + sample.turns[0].question + sample.turns[0].answer_prefix;
 }
 
-// Expects the call to throw an Error with the code, and returns its message.
-inline std::string message_of(ErrorCode code, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
+using test::message_of;
 
 inline bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

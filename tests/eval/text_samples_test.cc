@@ -69,7 +69,7 @@ TEST(Niah, WhatCannotBeMadeSaysWhy) {
   options.depths = {};
   options.haystack = "/no/such/file.txt";
   message_of(ErrorCode::kNotFound, call);
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   options.haystack = folder.path();
   message_of(ErrorCode::kNotFound, call);
   options.haystack = folder.write("blank.txt", "\n \n");
@@ -200,7 +200,7 @@ TEST(Texts, NovelsFromOtherSystemsGiveTheSameSamples) {
     novel += line + (i % 9 == 8 ? "\n\n" : "\n");
     from_windows += line + (i % 9 == 8 ? "\r\n\r\n" : "\r\n");
   }
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   SampleOptions options = with_words();
   options.lengths = {300};
   options.limit = 3;
@@ -221,7 +221,7 @@ TEST(Texts, NovelsFromOtherSystemsGiveTheSameSamples) {
 }
 
 TEST(Texts, AFileThatIsNotUtf8IsNamed) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   SampleOptions options = with_words();
   folder.write("novels/a.txt", "All is well.");
   const std::string latin1 = folder.write("novels/b.txt", "The caf\xE9.");

@@ -31,7 +31,7 @@ TEST(InfiniteBench, PromptsAreTheTemplatesFilled) {
 std::string line_of(const nlohmann::json& value) { return value.dump() + "\n"; }
 
 TEST(InfiniteBench, FieldsOfTheOtherTasks) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   folder.write("longbook_choice_eng.jsonl",
                line_of({{"context", "book"}, {"input", "Who?"}, {"answer", {"b"}}, {"options", {"a", "b", "c", "d"}}}));
   folder.write("math_find.jsonl", line_of({{"context", "[1, 2.5]"},
@@ -63,7 +63,7 @@ nlohmann::json turn_of(const std::string& input, const nlohmann::json& answer) {
 }
 
 TEST(ScBench, TurnsFollowTheReferenceAnswerOrStartFromTheContext) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   folder.write(
       "scbench_qa_eng.jsonl",
       line_of({{"id", 7}, {"context", "book"}, {"multi_turns", {turn_of("Q1?", {"A1", "B1"}), turn_of("Q2?", "A2")}}}));
@@ -105,7 +105,7 @@ TEST(ScBench, PromptsAreTheOfficialOnes) {
     return text;
   };
   for (const std::string& task : find_benchmark("scbench").tasks()) {
-    const TemporaryFolder folder;
+    const test::TemporaryDirectory folder;
     nlohmann::json turn = turn_of("The sum of it is", "5");
     turn["options"] = {"5", "6", "7", "8"};
     if (task == "scbench_summary_with_needles") turn["task"] = "scbench_passkey";
@@ -127,7 +127,7 @@ TEST(ScBench, PromptsAreTheOfficialOnes) {
 }
 
 TEST(ScBench, RepoQaComparesWithEveryFunctionOfTheRepository) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   std::string lines;
   for (const char* repository : {"a", "b", "a"}) {
     lines +=
@@ -148,7 +148,7 @@ TEST(ScBench, RepoQaComparesWithEveryFunctionOfTheRepository) {
 }
 
 TEST(ScBench, BadTurnsAreNamed) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   SampleOptions options;
   options.data = folder.path();
   const std::vector<nlohmann::json> bad = {{{"context", "c"}},

@@ -20,17 +20,6 @@
 namespace winnow::test {
 namespace {
 
-void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& body) {
-  try {
-    body();
-    ADD_FAILURE() << "no error; expected one with '" << part << "'";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-        << "'" << part << "' is not in: " << error.what();
-  }
-}
-
 void expect_load_error(ErrorCode code, const std::string& part, const std::string& path) {
   for (const bool use_mmap : {true, false}) {
     expect_error(code, part, [&] { Model::load(path, {.use_mmap = use_mmap}); });

@@ -1,19 +1,14 @@
 #include "model/tiny_model.h"
 
 #include <ggml-cpp.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <stdexcept>
-#include <system_error>
 
 #include "model/tiny_layers.h"
 #include "winnow/log_softmax.h"
@@ -224,36 +219,6 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   if (!o.chat_template.empty()) gguf_set_val_str(file, "tokenizer.chat_template", o.chat_template.c_str());
   if (o.edit_metadata) o.edit_metadata(file);
   if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);
-}
-
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "winnow-test-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryDirectory::write(const std::string& name, const std::string& content) const {
-  std::ofstream(path_ / name, std::ios::binary) << content;
-  return file(name);
-}
-
-std::vector<std::string> TemporaryDirectory::names() const {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string read_bytes(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return content.str();
 }
 
 TinyModelOptions with_balanced_layers() {

@@ -6,34 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "temporary_directory.h"
 #include "winnow/model.h"
 
 namespace winnow::test {
-
-// A temporary directory that is deleted with the object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& content) const;
-  std::vector<std::string> names() const;
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string read_bytes(const std::string& path);
 
 // One layer of a model whose layers differ.
 struct TinyLayer {

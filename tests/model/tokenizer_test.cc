@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "expect_error.h"
 #include "model/tiny_model.h"
 #include "sampling/longest_token.h"
 #include "text/piece_memo.h"
@@ -18,17 +19,6 @@
 
 namespace winnow::test {
 namespace {
-
-ErrorCode error_code(const std::function<void()>& body, std::string* message = nullptr) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (message != nullptr) *message = error.what();
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::kInternal;
-}
 
 class TokenizerTest : public testing::Test {
  protected:
@@ -171,15 +161,15 @@ TEST_F(TokenizerTest, InvalidUtf8NamesTheByte) {
       {"x\x80", 1},  {"\xf4\x90\x80\x80", 0}, {"\u65e5\u672c\xe8", 6}};
   for (const auto& [text, byte] : cases) {
     std::string message;
-    EXPECT_EQ(error_code([&] { model_->tokenize(text, true, true); }, &message), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { model_->tokenize(text, true, true); }, &message), ErrorCode::kInvalidArgument);
     EXPECT_NE(message.find("byte " + std::to_string(byte)), std::string::npos) << message;
   }
 }
 
 TEST_F(TokenizerTest, TokensOutsideTheVocabulary) {
   for (const Token token : {-1, 300, 1 << 30}) {
-    EXPECT_EQ(error_code([&] { model_->token_text(token); }), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(error_code([&] { model_->detokenize(std::span(&token, 1)); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { model_->token_text(token); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { model_->detokenize(std::span(&token, 1)); }), ErrorCode::kInvalidArgument);
   }
 }
 
@@ -200,20 +190,20 @@ TEST_F(TokenizerTest, ThreadsMayShareIt) {
 TEST(TokenizerFileTest, NoTokenizerStillLoads) {
   const TinyModel file({.has_tokenizer = false});
   const auto model = Model::load(file.path());
-  EXPECT_EQ(error_code([&] { model->tokenize("the", true, true); }), ErrorCode::kUnsupported);
-  EXPECT_EQ(error_code([&] { model->token_text(5); }), ErrorCode::kUnsupported);
+  EXPECT_EQ(code_of([&] { model->tokenize("the", true, true); }), ErrorCode::kUnsupported);
+  EXPECT_EQ(code_of([&] { model->token_text(5); }), ErrorCode::kUnsupported);
   EXPECT_FALSE(model->is_end_of_generation(2));
 }
 
 TEST(TokenizerFileTest, DamagedTokenizers) {
   const TinyModel unknown(
       {.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.ggml.model", "abacus"); }});
-  EXPECT_EQ(error_code([&] { Model::load(unknown.path()); }), ErrorCode::kBadFile);
+  EXPECT_EQ(code_of([&] { Model::load(unknown.path()); }), ErrorCode::kBadFile);
   const TinyModel repeated({.edit_metadata = [](gguf_context* file) {
     const char* texts[] = {"<unk>", "a", "a"};
     gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts, 3);
   }});
-  EXPECT_EQ(error_code([&] { Model::load(repeated.path()); }), ErrorCode::kBadFile);
+  EXPECT_EQ(code_of([&] { Model::load(repeated.path()); }), ErrorCode::kBadFile);
   // libllama would abort on byte tokens of these kinds.
   for (const char* kind : {"bert", "gpt2"}) {
     const TinyModel other({.edit_metadata = [=](gguf_context* file) {
@@ -221,13 +211,13 @@ TEST(TokenizerFileTest, DamagedTokenizers) {
       const char* merges[] = {"t h"};
       gguf_set_arr_str(file, "tokenizer.ggml.merges", merges, 1);
     }});
-    EXPECT_EQ(error_code([&] { Model::load(other.path()); }), ErrorCode::kBadFile) << kind;
+    EXPECT_EQ(code_of([&] { Model::load(other.path()); }), ErrorCode::kBadFile) << kind;
   }
   // libllama would make room for them: 170 GB.
   const TinyModel huge({.has_tokenizer = false, .edit_metadata = [](gguf_context* file) {
                           gguf_set_val_u32(file, "llama.vocab_size", 4'000'000'000U);
                         }});
-  EXPECT_EQ(error_code([&] { Model::load(huge.path()); }), ErrorCode::kBadFile);
+  EXPECT_EQ(code_of([&] { Model::load(huge.path()); }), ErrorCode::kBadFile);
 }
 
 }  // namespace

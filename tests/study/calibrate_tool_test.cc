@@ -32,7 +32,7 @@ class CalibrateTool : public ModelToolTest {
     return tool("calibrate", flags, options);
   }
   std::string profile() const { return directory_.file("profile.json"); }
-  std::string passage() const { return directory_.write("passage", read_file(text_).substr(0, 3000)); }
+  std::string passage() const { return directory_.write("passage", read_bytes(text_).substr(0, 3000)); }
   bool is_default_model() const { return model_.find("SmolLM2-135M-Instruct-Q4_1") != std::string::npos; }
 
   const std::string text_ = std::string(WINNOW_PROFILES_PATH) + "/treasure-island.txt";
@@ -40,8 +40,8 @@ class CalibrateTool : public ModelToolTest {
 
 TEST_F(CalibrateTool, AnInterruptedCalibrationEndsWithTheSameFile) {
   ASSERT_EQ(calibrate({"-f", text_}).exit_code, 0);
-  const std::string whole = read_file(profile());
-  EXPECT_EQ(directory_.count(), 1U) << "the state was left, or a temporary file";
+  const std::string whole = read_bytes(profile());
+  EXPECT_EQ(directory_.names().size(), 1U) << "the state was left, or a temporary file";
   std::filesystem::remove(profile());
 
   ProcessOptions options;
@@ -56,7 +56,7 @@ TEST_F(CalibrateTool, AnInterruptedCalibrationEndsWithTheSameFile) {
   const ProcessResult resumed = calibrate({"-f", text_});
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("done already"), std::string::npos) << resumed.err;
-  EXPECT_EQ(read_file(profile()), whole);
+  EXPECT_EQ(read_bytes(profile()), whole);
 }
 
 TEST_F(CalibrateTool, AProfileServesItsScorerAndNoOther) {
@@ -73,7 +73,7 @@ TEST_F(CalibrateTool, AProfileServesItsScorerAndNoOther) {
   expect_error(run("tova:layers=lu-kv,heads=lu-kv,profile=" + profile()), 1, "calibrated for the scorer tova");
   expect_error(run("lu-kv-snapkv:window=5"), 1, "winnow calibrate");
 
-  Json json = Json::parse(read_file(profile()));
+  Json json = Json::parse(read_bytes(profile()));
   const auto changed = [&](const char* field, const Json& value) {
     Json other = json;
     other[field] = value;
@@ -106,7 +106,7 @@ TEST_F(CalibrateTool, BadInputIsRefusedBeforeTheWork) {
 }
 
 TEST_F(CalibrateTool, TextsOfOtherSystemsAreReadAlike) {
-  const std::string text = read_file(text_).substr(0, 4000);
+  const std::string text = read_bytes(text_).substr(0, 4000);
   std::string other = "\xEF\xBB\xBF";
   for (const char c : text) other += c == '\n' ? "\r\n" : std::string(1, c);
   const std::string files[] = {directory_.write("unix", text), directory_.write("windows", other)};
@@ -117,7 +117,7 @@ TEST_F(CalibrateTool, TextsOfOtherSystemsAreReadAlike) {
     const ProcessResult made = tool(
         "calibrate", {"--samples", "1", "--tokens", "120", "--decode", "3", "-o", profile(), "-f", files[i]}, options);
     ASSERT_EQ(made.exit_code, 0) << made.err;
-    profiles[i] = read_file(profile());
+    profiles[i] = read_bytes(profile());
     const Words flags{"-f", files[i], "--tokens", "150", "-n", "3", "--methods", "tova", "--csv", "-"};
     const ProcessResult analysed = tool("analyze", flags);
     ASSERT_EQ(analysed.exit_code, 0) << analysed.err;
@@ -154,7 +154,7 @@ TEST_F(CalibrateTool, AnalyzeMeasuresAndKeepsItsContract) {
                        "snapkv:window=16,pool=avg,critical-ada-snapkv,cake,lava", "--budgets", "15%,100", "--json",
                        directory_.file("a.json"), "--csv", directory_.file("a.csv"), "-v"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const Json json = Json::parse(read_file(directory_.file("a.json")));
+  const Json json = Json::parse(read_bytes(directory_.file("a.json")));
   EXPECT_EQ(json["context_tokens"], 500);
   EXPECT_EQ(json["cuts"].size(), 8U);
   EXPECT_EQ(json["cuts"][0]["method"], "snapkv:window=16,pool=avg");
