@@ -154,7 +154,7 @@ TEST(ToolModelFile, ThatIsNoModel) {
   const TemporaryDirectory directory;
   const auto with = [&](const std::string& path) { return run_tool({"run", "-m", path, "-p", "x", "-n", "1"}); };
   expect_error(with(directory.file("missing.gguf")), 1, "missing.gguf");
-  expect_error(with(directory.file("")), 1, "winnow-cli-");
+  expect_error(with(directory.file("")), 1, directory.path());
   expect_error(with(directory.write("empty.gguf", "")), 1, "empty.gguf");
   expect_error(with(directory.write("text.gguf", "This is a text and no model.")), 1, "text.gguf");
   // Version 3 is followed by counts of tensors and keys that no file can hold.
