@@ -11,7 +11,7 @@
 namespace winnow {
 namespace {
 
-using Id = PatternGraph::Id;
+using Id = PatternGraph::Id;  // also of a formula
 using Node = PatternGraph::Node;
 
 // Boolean combinations of what may still follow, each stored once. They become the states of the automaton.

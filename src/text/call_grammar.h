@@ -24,8 +24,7 @@ struct CallGrammar {
 };
 
 // Returns the grammar of calls for a `parser` of common_chat_params that was made with plain schemas of the tools
-// (tool_schemas.h). Throws
-// Error(kInvalidArgument), naming the tool, for schemas that cannot be used.
+// (tool_schemas.h). Throws Error(kInvalidArgument), naming the tool, for schemas that cannot be used.
 CallGrammar call_grammar(const std::string& parser, const std::vector<ChatTool>& tools, const CallForm& form);
 
 }  // namespace winnow

@@ -526,10 +526,7 @@ TEST_F(BatchTest, AStepsMemoryIsReservedAndGoesWithItsAnswers) {
   EXPECT_GE(at_work, before + std::size_t{8} * 300 * sizeof(float));
   EXPECT_GE(reserved, 8 * per_answer);
   // The batch frees a step's memory once it is idle or reads another prompt. The memory of slices stays allocated.
-  for (int i = 0; i < 1000 && engine_->memory().graph_bytes + 8 * 300 * sizeof(float) > at_work; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_LE(engine_->memory().graph_bytes + std::size_t{8} * 300 * sizeof(float), at_work);
+  wait_until([&] { return engine_->memory().graph_bytes + std::size_t{8} * 300 * sizeof(float) <= at_work; });
 }
 
 TEST_F(BatchTest, AFullQueueRefuses) {

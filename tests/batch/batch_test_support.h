@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/tiny_model.h"
+#include "wait_until.h"
 #include "winnow/batch.h"
 
 namespace winnow::test {

@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -36,11 +34,6 @@ class HeldFolder {
  private:
   int descriptor_;
 };
-
-void wait_until(const std::function<bool()>& condition) {
-  for (int i = 0; i < 4000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ASSERT_TRUE(condition());
-}
 
 // A fixture with two servers: the first one saves a prefix, and the second one, which started before that, is asked for
 // it.

@@ -42,8 +42,7 @@ class SavedContextsTest : public BatchTest {
   }
 
   void wait_for_files(std::size_t n) const {
-    for (int i = 0; i < 2000 && files().size() < n; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    ASSERT_GE(files().size(), n);
+    wait_until([&] { return files().size() >= n; });
   }
 
   const TemporaryDirectory folder_;
@@ -345,8 +344,7 @@ TEST_F(SavedContextsTest, ConversationsAreFoundByAnotherServer) {
     Listener listener;
     first->submit(request, listener.callbacks());
     listener.wait();
-    for (int i = 0; i < 2000 && n_conversations() == n_before; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until([&] { return n_conversations() != n_before; });
     for (const std::vector<Token>& more : {request.prompt, listener.answer()}) {
       request.context.insert(request.context.end(), more.begin(), more.end());
     }

@@ -55,8 +55,6 @@ class Sum {
     graph_ = ggml_new_graph(context_.get());
     ggml_build_forward_expand(graph_, sum);
   }
-  Sum(const Sum&) = delete;
-  Sum& operator=(const Sum&) = delete;
 
   ggml_cgraph* graph() { return graph_; }
 

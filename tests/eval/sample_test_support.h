@@ -5,9 +5,7 @@
 
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

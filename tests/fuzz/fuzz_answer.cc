@@ -3,8 +3,6 @@
 // message.
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -34,9 +32,8 @@ std::vector<ChatPrompt> prompts(const Tokenizer& tokenizer) {
   const ChatTool tool{"weather", "Of a city.", R"({"type":"object","properties":{"city":{"type":"string"}}})"};
   std::vector<ChatPrompt> all;
   for (const char* family : kFamilies) {
-    std::stringstream source;
-    source << std::ifstream(std::string(WINNOW_TEMPLATES) + "/" + family + ".jinja").rdbuf();
-    const ChatTemplate one(tokenizer.model(), source.str());
+    const std::string source = test::read_bytes(std::string(WINNOW_TEMPLATES) + "/" + family + ".jinja");
+    const ChatTemplate one(tokenizer.model(), source);
     std::vector<ChatMessage> messages = {{"user", "Is it raining in Oslo?"}};
     all.push_back(one.apply(messages, {.tools = {tool}}));
     all.push_back(one.apply(messages, {}));

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
@@ -52,12 +50,6 @@ TEST(SplitChat, TextsThatLookLikeTheMarkerAreTexts) {
   EXPECT_TRUE(prompt.after.starts_with("<winnow-split>>"));
 }
 
-std::string file_text(const std::filesystem::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 // Whatever a template does to messages, the document's end is found, and the two pieces add up to the whole.
 TEST(SplitChat, WellKnownTemplates) {
   int n_templates = 0;
@@ -65,7 +57,7 @@ TEST(SplitChat, WellKnownTemplates) {
     ++n_templates;
     if (kHasSanitizers && n_templates % 6 != 0) continue;
     SCOPED_TRACE(file.path().filename());
-    const auto model = tiny_model({.chat_template = file_text(file.path())});
+    const auto model = tiny_model({.chat_template = read_bytes(file.path())});
     const std::string document = "  The boot\n\n  was new.  \n\n", question = " Who found  it?\n";
     for (const char* system : {"", "Be brief."}) {
       std::vector<ChatMessage> messages{{"user", document + question}};

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "expect_error.h"
 #include "model/tiny_model.h"
@@ -50,9 +48,8 @@ const std::vector<ChatTool> kTools = {
 
 std::shared_ptr<const Model> family_model(const std::string& file,
                                           const std::vector<std::string>& control_tokens = {}) {
-  std::stringstream source;
-  source << std::ifstream(std::string(WINNOW_TEMPLATES) + "/" + file + ".jinja").rdbuf();
-  return Model::load(TinyModel({.control_tokens = control_tokens, .chat_template = source.str()}).path());
+  const std::string source = read_bytes(std::string(WINNOW_TEMPLATES) + "/" + file + ".jinja");
+  return Model::load(TinyModel({.control_tokens = control_tokens, .chat_template = source}).path());
 }
 
 constexpr Token kFirstByte = 3;  // of the tiny model

@@ -1,10 +1,8 @@
 // render_chat TEMPLATE: renders the chats on the standard input with a tiny model and the template in that file. Each
 // line is {"messages": [{"role", "content"}...], "add_generation_prompt"} and is answered by a line {"text"} or
 // {"error"}. The first line of output is {"bos_token", "eos_token"}. For chat_template_jinja_test.py.
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,9 +15,7 @@ using Json = nlohmann::json;
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  std::stringstream source;
-  source << std::ifstream(argv[1]).rdbuf();
-  const winnow::test::TinyModel file({.chat_template = source.str()});
+  const winnow::test::TinyModel file({.chat_template = winnow::test::read_bytes(argv[1])});
   const auto model = winnow::Model::load(file.path());
   const auto text_of = [&](winnow::Token token) { return model->token_text(token, true); };
   std::cout << Json{{"bos_token", text_of(1)}, {"eos_token", text_of(2)}}.dump() << std::endl;

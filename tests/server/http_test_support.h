@@ -16,8 +16,11 @@
 
 #include "model/tiny_model.h"
 #include "server/service.h"
+#include "wait_until.h"
 
 namespace winnow::server {
+
+using test::wait_until;
 
 inline int connect_to(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -75,15 +78,6 @@ class HttpTest : public testing::Test {
   // Returns the body of a completion request that generates n_tokens tokens and does not end earlier.
   static std::string completion(int n_tokens, const std::string& more = "") {
     return R"({"prompt":"the hat and the","ignore_eos":true,"max_tokens":)" + std::to_string(n_tokens) + more + "}";
-  }
-  // Waits until the condition has held once: what it asks for may take part in what it is asked of, so that the next
-  // answer can be another one (a connection that asks for room takes some).
-  static void wait_until(const std::function<bool()>& condition) {
-    for (int i = 0; i < 6000; ++i) {
-      if (condition()) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ADD_FAILURE() << "what was waited for did not come true in a minute";
   }
 
   int open_connection() const { return connect_to(port_); }
