@@ -216,7 +216,7 @@ void fold(benchmark::State& state, ColumnFold fold, int n_group, int head_dim, i
   const int n_visible = n_entries - kRows + 1;
   const QueryRows rows{q.data(), n_group * head_dim, kRows, n_visible, n_visible - 1};
   for (auto _ : state) {
-    fold_columns(fold, shape, heads.entries[0], rows, log_sum_exp.data(), n_entries, columns.data(),
+    fold_columns(fold, shape, heads.entries[0], rows, log_sum_exp.data(), {0, n_entries}, columns.data(),
                  {scratch.get(), scratch_bytes});
     benchmark::DoNotOptimize(columns.data());
   }

@@ -50,6 +50,8 @@ class LayerEvidence {
   std::int32_t n_prefix(int head) const { return n_prefix_[at(head)]; }  // stored entries before the observation window
   std::int32_t n_sinks(int head) const { return n_sinks_[at(head)]; }    // of n_prefix, the attention sinks
   std::int32_t n_candidates(int head) const { return n_prefix(head) - n_sinks(head); }
+  // Returns the number of stored entries before a position.
+  std::int32_t n_before(int head, std::int32_t position) const;
   std::vector<std::int32_t> positions(int head) const;  // [n_entries] original positions
 
   // Dequantise stored rows [first, last) of a head to float32: keys [last - first][key_dim], with LayerView::key_scales

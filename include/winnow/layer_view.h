@@ -61,14 +61,17 @@ struct RotationView {
   float magnitude = 1.0F;            // factor on sine and cosine (YaRN)
 };
 
-// One chunk of KVzip's context-reconstruction pass (arXiv 2505.23416): its tokens follow the context at positions
-// n_tokens, n_tokens + 1, ...
+// One chunk of KVzip's context-reconstruction pass (arXiv 2505.23416), or of a repeat that begins in a later layer: its
+// tokens follow the context at positions n_tokens, n_tokens + 1, ...
 struct ReconstructionPass {
   int n_rows = 0;
   const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated; null: EntryStatistics has them
   const float* log_sum_exp = nullptr;  // [n_rows][n_head], over the whole context and the pass's own rows so far
   const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
   std::int32_t first_row = 0;          // of the engine's pass
+  // Position of the token that the first row repeats, of a pass whose rows repeat a token each, in order; -1: there is
+  // a request among them.
+  std::int32_t repeated_position = -1;
 };
 
 // The view of one layer. Pointers of evidence that was not asked for (EvidenceNeeds) are null. All that it points at

@@ -305,9 +305,9 @@ constexpr std::int64_t fold_padded_rows(int n_rows) {
   return (std::int64_t{n_rows} + kFoldStrip - 1) / kFoldStrip * kFoldStrip;
 }
 
-// Attention weights exp(score - log-sum-exp) of rows on a head's first n_columns entries, folded over the rows. The
-// rows are followed by the sequence's last n_later rows, or all of them see all entries. Only for layers without a
-// sliding window.
+// Attention weights exp(score - log-sum-exp) of rows on a range of a head's entries, folded over the rows. The rows are
+// followed by the sequence's last n_later rows, or all of them see all entries. Only for layers without a sliding
+// window.
 struct ColumnFolds {
   static constexpr const char* kName = "columns of attention";
   LayerAttention layer;
@@ -316,14 +316,14 @@ struct ColumnFolds {
   int n_rows;
   int n_later;
   bool sees_all;
-  bool is_max;                    // the maximum of the weights; else their sum
-  bool adds;                      // folds into what the columns hold of other rows; else they are overwritten
-  const HeadTable* heads;         // [n_kv_head]
-  std::int32_t n_most;            // the most entries of any head
-  std::int32_t stride;            // of the columns, per query head
-  const std::int32_t* n_columns;  // [n_kv_head]
-  float* columns;                 // [n_head][stride]
-  std::byte* workspace;           // fold_workspace_bytes
+  bool is_max;                        // the maximum of the weights; else their sum
+  bool adds;                          // folds into what the columns hold of other rows; else they are overwritten
+  const HeadTable* heads;             // [n_kv_head]
+  std::int32_t stride;                // of the columns, per query head; at least the most columns of any head
+  const std::int32_t* first_columns;  // [n_kv_head] the first entry of the range
+  const std::int32_t* n_columns;      // [n_kv_head]
+  float* columns;                     // [n_head][stride]
+  std::byte* workspace;               // fold_workspace_bytes
 };
 
 // Returns the bytes of the workspace of a fold of n_rows rows, which holds at most two 16-bit terms of each query

@@ -32,6 +32,7 @@ RowSchedule::RowSchedule(const ForwardPlan& plan, const ModelSpec& spec, bool wa
   for (std::int32_t first = 0; repeat_ && first < n_tokens; first += repeat_->n_part) {
     add_part(first_repeated_ + first, std::min(repeat_->n_part, n_tokens - first), plan.first_position + n_tokens,
              {.is_suffix = true, .is_late = true});
+    suffixes_.back().repeated_position = plan.first_position + first;
   }
   sweeps_ = make_sweeps(plan.is_awaited, waits_for_weights);
 }

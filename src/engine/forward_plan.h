@@ -59,6 +59,7 @@ class RowSchedule {
   struct Suffix {
     std::int32_t first_row = 0, n_rows = 0;
     bool is_late = false;
+    std::int32_t repeated_position = -1;  // of a late one's first token, in the prompt
   };
   // A range of batches that go through the layers taken together before the next range does.
   struct Sweep {

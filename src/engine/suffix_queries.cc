@@ -77,7 +77,8 @@ std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
                       .q = queries.q,
                       .log_sum_exp = queries.log_sum_exp,
                       .input_norm = queries.input_norm,
-                      .first_row = suffix.first_row});
+                      .first_row = suffix.first_row,
+                      .repeated_position = suffix.repeated_position});
   }
   return passes;
 }

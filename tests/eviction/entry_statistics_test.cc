@@ -29,7 +29,7 @@ class CountingStatistics final : public EntryStatistics {
     return std::nullopt;
   }
   std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold, const StatisticsRows&, const float*,
-                                                      std::span<const std::int32_t>) override {
+                                                      std::span<const kernels::EntryRange>) override {
     return std::nullopt;
   }
   std::vector<std::vector<double>> expected_scores(std::span<const double> mean,

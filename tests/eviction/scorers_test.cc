@@ -134,6 +134,47 @@ TEST(Scorers, KeyScorersReadTheKeysAlone) {
       score(cache, "keydiff:window=1"), [](int, int i) { return (i == 0 ? -2 : -1) / std::sqrt(5.0); }, 2);
 }
 
+// Rows that repeat a token each are looked for within 256 tokens of those that their pass repeats, by position,
+// whatever entries were evicted before.
+TEST(Scorers, KvZipFindsARepeatNearItsTokens) {
+  constexpr int kAll = 1000, kNear = 256, kDim = 8, kGroup = 2;
+  RandomCache cache(1, 2, kGroup, kDim, kAll, 3);
+  std::erase_if(cache.stored[0][1], [](std::int32_t position) { return position % 3 == 1; });
+  const std::vector<float> log_sum_exp(std::size_t{kAll} * 2 * kGroup, 12.0F);
+  std::vector<ReconstructionPass> passes;
+  for (const auto& [first, n] : {std::pair{0, 40}, {300, 60}, {700, 200}}) {
+    passes.push_back({.n_rows = n,
+                      .q = cache.queries[0].data() + std::ptrdiff_t{first} * 2 * kGroup * kDim,
+                      .log_sum_exp = log_sum_exp.data(),
+                      .repeated_position = first});
+  }
+  const EvictionOptions options = EvictionOptions::parse("kvzip:window=5");
+  cache.with_view(0, {}, [&](const LayerView& given) {
+    LayerView view = given;
+    view.passes = passes;
+    LayerEvidence evidence(view, options, 0, serial());
+    const LayerScores scores = find_scorer("kvzip").score(evidence, options);
+    for (int h = 0; h < 2; ++h) {
+      const std::vector<std::int32_t>& positions = cache.stored[0][h];
+      ASSERT_EQ(std::ssize(scores[h]), std::ranges::lower_bound(positions, kAll - 5) - positions.begin());
+      for (std::size_t i = 0; i < scores[h].size(); ++i) {
+        double expected = 0;
+        for (const ReconstructionPass& pass : passes) {
+          const std::int32_t first = pass.repeated_position;
+          if (positions[i] < first - kNear || positions[i] >= first + pass.n_rows + kNear) continue;
+          for (int row = 0; row < pass.n_rows * kGroup; ++row) {
+            const float* q = pass.q + (std::ptrdiff_t{row / kGroup} * 2 * kGroup + h * kGroup + row % kGroup) * kDim;
+            const float* k = cache.keys[0].data() + (std::ptrdiff_t{h} * kAll + positions[i]) * kDim;
+            expected =
+                std::max(expected, std::exp(std::inner_product(q, q + kDim, k, 0.0) / std::sqrt(kDim * 1.0) - 12));
+          }
+        }
+        ASSERT_NEAR(scores[h][i], expected, 1e-5 * expected) << "head " << h << " position " << positions[i];
+      }
+    }
+  });
+}
+
 TEST(Scorers, ExpectedAttentionOfCertainQueriesIsAttention) {
   // Without covariance and rotation the expected attention is the softmax of the mean query's scores.
   const RandomCache cache(1, 1, 2, 8, kTokens, 4);

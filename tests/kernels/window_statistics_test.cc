@@ -304,6 +304,8 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
     std::vector<float> sums(n_sums, 0.0F);
     std::vector<float> squares(n_sums, 0.0F);
     std::vector<float> maxima(n_sums, 0.0F);
+    const EntryRange part = {n_tokens / 3, n_tokens - 5};
+    std::vector<float> maxima_of_part(static_cast<std::size_t>(part.size() * n_group), 0.0F);
     TestScratch window_scratch(window_statistics_scratch_bytes(shape, 64));
     for (int first = 0; first < n_tokens; first += 64) {
       QueryRows some = rows;
@@ -313,8 +315,15 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
       some.first_position += first;
       for (const auto& [fold, columns] :
            {std::pair{ColumnFold::kSum, &sums}, {ColumnFold::kSquares, &squares}, {ColumnFold::kMax, &maxima}}) {
-        fold_columns(fold, shape, head.entries(), some, log_sum_exp.data() + first * n_group, n_tokens, columns->data(),
-                     window_scratch.span());
+        fold_columns(fold, shape, head.entries(), some, log_sum_exp.data() + first * n_group, {0, n_tokens},
+                     columns->data(), window_scratch.span());
+      }
+      fold_columns(ColumnFold::kMax, shape, head.entries(), some, log_sum_exp.data() + first * n_group, part,
+                   maxima_of_part.data(), window_scratch.span());
+    }
+    for (int g = 0; g < n_group; ++g) {
+      for (int i = part.first; i < part.last; ++i) {
+        ASSERT_EQ(maxima_of_part[g * part.size() + i - part.first], maxima[g * n_tokens + i]) << i;
       }
     }
     const double tolerance = prefers_bf16_attention(shape) ? 2e-2 : 1e-5;

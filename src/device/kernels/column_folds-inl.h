@@ -92,7 +92,7 @@ WINNOW_DEVICE void copy_fold_strip(const std::byte* terms, std::int64_t n_padded
   simt::commit_copies();
 }
 
-// Block (x, y) takes kFoldTiles tiles of the keys that query head y sees.
+// Block (x, y) takes kFoldTiles tiles of the keys of query head y's range.
 template <class Format, int kDim, bool kIsMax>
 WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
                                                 : kDim == 128 ? 3
@@ -102,9 +102,10 @@ WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
   constexpr int kStripBytes = kTerms * kFoldStrip * Tile::kPitch;
   const int head = simt::block_y(), kv_head = head / (p.layer.n_head / p.layer.n_kv_head);
   const HeadTable table = p.heads[kv_head];
-  const std::int32_t n_columns = simt::min(p.n_columns[kv_head], table.n_entries);
-  const int first_tile = simt::block_x() * kFoldTiles;
-  if (n_columns <= 0 || first_tile * kTileEntries >= table.first_slot + n_columns) return;
+  const std::int32_t first_of_range = p.first_columns[kv_head];
+  const std::int32_t end_of_range = simt::min(first_of_range + p.n_columns[kv_head], table.n_entries);
+  const int first_tile = (table.first_slot + first_of_range) / kTileEntries + simt::block_x() * kFoldTiles;
+  if (first_of_range >= end_of_range || first_tile * kTileEntries >= table.first_slot + end_of_range) return;
 
   std::byte* const shared = simt::shared();  // tiles of keys, then two strips of rows
   WINNOW_UNROLL
@@ -198,8 +199,8 @@ WINNOW_KERNEL void WINNOW_THREADS(kFoldThreads, kDim == 64    ? 4
       const float x =
           kIsMax ? simt::max_lanes<4, 32>(simt::exp2(folded[block][i])) : simt::sum_lanes<4, 32>(folded[block][i]);
       const std::int32_t entry = own_column + block * 8 + fragment_column(i);
-      if (simt::lane() < 4 && entry >= 0 && entry < n_columns) {
-        float& to = p.columns[static_cast<std::int64_t>(head) * p.stride + entry];
+      if (simt::lane() < 4 && entry >= first_of_range && entry < end_of_range) {
+        float& to = p.columns[static_cast<std::int64_t>(head) * p.stride + entry - first_of_range];
         if (!p.adds) {
           to = x;
         } else {
@@ -216,10 +217,10 @@ void queue_column_folds_of_dim(simt::Queue& queue, const ColumnFolds& plan) {
   const auto n_head = static_cast<unsigned>(plan.layer.n_head);
   simt::launch(queue, {.x = static_cast<unsigned>(fold_padded_rows(plan.n_rows) / kFoldStrip), .y = n_head},
                kFoldThreads, 0, fold_rows_kernel<Format, kDim>, plan);
-  // The first entry may lie in any slot of a page.
+  // The first column may lie in any slot of a tile.
   constexpr int kKeyBytes = kFoldTiles * RowTile<kDim>::kBytes;
   constexpr int kStripBytes = 2 * kFoldTerms<Format> * kFoldStrip * RowTile<kDim>::kPitch;
-  const auto n_blocks = static_cast<unsigned>((plan.n_most + kPageEntries - 1 + kSlots - 1) / kSlots);
+  const auto n_blocks = static_cast<unsigned>((plan.stride + kTileEntries - 1 + kSlots - 1) / kSlots);
   simt::launch(queue, {.x = n_blocks, .y = n_head}, kFoldThreads, kKeyBytes > kStripBytes ? kKeyBytes : kStripBytes,
                column_folds_kernel<Format, kDim, kIsMax>, plan);
 }
@@ -238,7 +239,7 @@ void queue_column_folds_of_type(simt::Queue& queue, const ColumnFolds& plan) {
 
 // Queues the folds. Keys are f16 or bf16, and q is 16-byte aligned.
 inline void queue_column_folds(simt::Queue& queue, const ColumnFolds& plan) {
-  if (plan.n_most <= 0 || plan.n_rows <= 0) return;
+  if (plan.stride <= 0 || plan.n_rows <= 0) return;
   const bool is_bf16 = plan.layer.key_type == EntryType::kBF16;
   if (plan.is_max) {
     is_bf16 ? queue_column_folds_of_type<BF16Format, true>(queue, plan)

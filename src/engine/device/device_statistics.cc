@@ -196,10 +196,14 @@ void DeviceStatistics::check_sums(std::span<const float> log_sum_exp) const {
 std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::ColumnFold fold,
                                                                       const StatisticsRows& rows,
                                                                       const float* log_sum_exp,
-                                                                      std::span<const std::int32_t> n_columns) {
+                                                                      std::span<const kernels::EntryRange> ranges) {
   if (fold == kernels::ColumnFold::kSquares || layer_.attention.sliding_window > 0) return std::nullopt;
   if (rows.q == nullptr) check_sums(std::span(log_sum_exp, at(rows.n_rows) * at(layer_.attention.n_head)));
-  const Inputs inputs = upload(nullptr, 0, n_columns);
+  std::vector<std::int32_t> bounds;  // the first entry of every range, then their sizes
+  for (const kernels::EntryRange& range : ranges) bounds.push_back(range.first);
+  for (const kernels::EntryRange& range : ranges) bounds.push_back(range.size());
+  const auto n_columns = std::span<const std::int32_t>(bounds).subspan(ranges.size());
+  const Inputs inputs = upload(nullptr, 0, bounds);
   const std::size_t n_head = at(layer_.attention.n_head), row = n_head * at(layer_.attention.key_dim);
   const std::size_t stride = at(std::max(*std::max_element(n_columns.begin(), n_columns.end()), 1));
   const int n_most_rows = std::min(rows.n_rows, kFoldedRows);
@@ -230,9 +234,9 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::C
                             .is_max = fold == kernels::ColumnFold::kMax,
                             .adds = first > 0,
                             .heads = inputs.heads,
-                            .n_most = n_most_,
                             .stride = static_cast<std::int32_t>(stride),
-                            .n_columns = inputs.n_columns,
+                            .first_columns = inputs.n_columns,
+                            .n_columns = inputs.n_columns + ranges.size(),
                             .columns = layer_.memory.outputs.as<float>(),
                             .workspace = layer_.memory.workspace.data()});
   }

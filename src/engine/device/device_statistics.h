@@ -52,7 +52,7 @@ class DeviceStatistics final : public EntryStatistics {
                                                          std::span<const std::int32_t> n_columns) override;
   std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
                                                       const float* log_sum_exp,
-                                                      std::span<const std::int32_t> n_columns) override;
+                                                      std::span<const kernels::EntryRange> ranges) override;
   std::vector<std::vector<double>> expected_scores(std::span<const double> mean,
                                                    std::span<const double> covariance) override;
   std::vector<std::vector<float>> norms(EntryNorm norm) override;

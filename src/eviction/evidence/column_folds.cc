@@ -15,9 +15,9 @@ namespace {
 constexpr int kParts = 4;
 constexpr int kBlockRows = 256;
 
-// Folds rows [first, last) of a head into columns [n_group][n_prefix].
+// Folds rows [first, last) of a head into columns [n_group][range.size()].
 void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head, const kernels::QueryRows& all,
-               const float* log_sum_exp, int first, int last, std::span<float> columns) {
+               const float* log_sum_exp, int first, int last, kernels::EntryRange range, std::span<float> columns) {
   const LayerView& view = evidence.view();
   const int n_group = evidence.n_group();
   AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, kBlockRows));
@@ -34,18 +34,23 @@ void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head
       sums.insert(sums.end(), row, row + n_group);
     }
     kernels::fold_columns(fold, view.shape.of_head(head), view.heads[static_cast<std::size_t>(head)], rows, sums.data(),
-                          evidence.n_prefix(head), columns.data(), scratch.span());
+                          range, columns.data(), scratch.span());
   }
 }
 
 }  // namespace
 
-std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
-                                            StatisticsRows rows, const float* log_sum_exp) {
+std::vector<kernels::EntryRange> prefix_ranges(const LayerEvidence& evidence) {
+  std::vector<kernels::EntryRange> ranges;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) ranges.push_back({0, evidence.n_prefix(h)});
+  return ranges;
+}
+
+std::vector<std::vector<float>> fold_columns(const LayerEvidence& evidence, kernels::ColumnFold fold,
+                                             StatisticsRows rows, const float* log_sum_exp,
+                                             std::span<const kernels::EntryRange> ranges) {
   if (EntryStatistics* statistics = evidence.layer().statistics; statistics != nullptr) {
-    std::vector<std::int32_t> n_columns;
-    for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
-    if (auto columns = statistics->fold(fold, rows, log_sum_exp, n_columns)) return *std::move(columns);
+    if (auto columns = statistics->fold(fold, rows, log_sum_exp, ranges)) return *std::move(columns);
     if (rows.q == nullptr) rows.q = statistics->kept_queries(rows.first_row, rows.n_rows);
   }
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
@@ -53,9 +58,9 @@ std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kerne
   evidence.parallel(static_cast<int>(partial.size()), [&](int item) {
     const int head = item / kParts, part = item % kParts;
     const auto bound = [&](int p) { return static_cast<int>(std::int64_t{rows.n_rows} * p / kParts); };
-    partial[at(item)].resize(at(evidence.n_group()) * at(evidence.n_prefix(head)));
+    partial[at(item)].resize(at(evidence.n_group()) * at(ranges[at(head)].size()));
     fold_rows(evidence, fold, head, rows_of_head(evidence.layer(), rows, head), log_sum_exp, bound(part),
-              bound(part + 1), partial[at(item)]);
+              bound(part + 1), ranges[at(head)], partial[at(item)]);
   });
   std::vector<std::vector<float>> columns(at(evidence.n_kv_head()));
   evidence.for_each_head([&](int h) {

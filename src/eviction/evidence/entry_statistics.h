@@ -50,10 +50,10 @@ class EntryStatistics {
   virtual std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
                                                                  std::span<const std::int32_t> n_columns) = 0;
   // Returns the attention weights exp(score - log_sum_exp) folded over the rows, log_sum_exp [n_rows][n_head]:
-  // [n_kv_head][n_group * n_columns].
+  // [n_kv_head][n_group * size of the head's range].
   virtual std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
                                                               const float* log_sum_exp,
-                                                              std::span<const std::int32_t> n_columns) = 0;
+                                                              std::span<const kernels::EntryRange> ranges) = 0;
   // Returns the logs of expected exponentials of scores, from the moments of all query heads, [n_head][key_dim] and
   // [n_head][key_dim][key_dim]: [n_kv_head][n_group * n_entries].
   virtual std::vector<std::vector<double>> expected_scores(std::span<const double> mean,

@@ -279,7 +279,7 @@ Columns reference_squares(const LayerEvidence& evidence, int n_rows) {
   } else {
     log_sum_exp += first_head;
   }
-  return fold_prefix(evidence, kernels::ColumnFold::kSquares, rows, log_sum_exp);
+  return fold_columns(evidence, kernels::ColumnFold::kSquares, rows, log_sum_exp, prefix_ranges(evidence));
 }
 
 void require_reference_rows(const LayerView& view) {
@@ -335,6 +335,10 @@ LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& optio
 }
 
 LayerEvidence::~LayerEvidence() = default;
+
+std::int32_t LayerEvidence::n_before(int head, std::int32_t position) const {
+  return count_below(view_.heads[at(head)], position);
+}
 
 const LayerView& LayerEvidence::copied_view() const {
   std::call_once(state_->copies, [&] { state_->copied = with_copies(view_); });

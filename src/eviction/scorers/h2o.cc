@@ -45,7 +45,7 @@ class H2o final : public Scorer {
     evidence.check_finite(view.all_q, view.n_query_rows);
     const StatisticsRows rows = {.q = view.all_q, .n_rows = view.n_query_rows, .sees_all = false};
     const std::vector<std::vector<float>> sums =
-        fold_prefix(evidence, kernels::ColumnFold::kSum, rows, view.log_sum_exp);
+        fold_columns(evidence, kernels::ColumnFold::kSum, rows, view.log_sum_exp, prefix_ranges(evidence));
     evidence.for_each_head([&](int h) { scores[h] = group_only(sums[h], evidence.n_group(), GroupReduction::kMean); });
     return scores;
   }

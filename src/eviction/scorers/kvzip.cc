@@ -1,7 +1,9 @@
 // kvzip: the largest attention weight that a token gets from the rows of a pass that reconstructs the context.
 // Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", arXiv 2505.23416:
 //   score_i = max_{h, j} A[h][j][i], j over the rows of the pass, h over the GQA group
-// A row's softmax goes over the whole context and the earlier keys of its own pass.
+// A row's softmax goes over the whole context and the earlier keys of its own pass. Of a pass without a request (the
+// late repeat of `combined`) only the tokens near those that it repeats get a score: what follows a row's token is
+// there, and the maxima take a time linear in the context.
 //
 // kvzip+: the largest part that the attention on a token adds to a row's residual stream.
 // Jegou et al., "KVzap: Fast, Adaptive, and Faithful KV Cache Pruning", arXiv 2601.07891:
@@ -22,6 +24,9 @@ namespace winnow {
 namespace {
 
 using Columns = std::vector<std::vector<float>>;
+
+// The number of tokens on either side of those that a pass repeats in which its rows are looked for (docs/methods.md).
+constexpr std::int32_t kNear = 256;
 
 // Returns the Gram matrices W_O[h] W_O[h]^T of a KV head's query heads, [n_group][value_dim][value_dim].
 std::vector<float> gram_matrices(const LayerView& view, const float* w_o, int kv_head) {
@@ -88,6 +93,20 @@ Columns projected_l2_norms(const LayerEvidence& evidence) {
   return norms;
 }
 
+// Returns the entries of every head that a pass's rows are looked for in: [n_kv_head]. A row of a repeat without a
+// request looks up what follows its token in the prompt: it is found near the tokens that the pass repeats.
+std::vector<kernels::EntryRange> looked_up(const LayerEvidence& evidence, const ReconstructionPass& pass) {
+  if (pass.repeated_position < 0) return prefix_ranges(evidence);
+  std::vector<kernels::EntryRange> ranges;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    const auto before = [&](std::int32_t position) {
+      return std::min(evidence.n_before(h, position), evidence.n_prefix(h));
+    };
+    ranges.push_back({before(pass.repeated_position - kNear), before(pass.repeated_position + pass.n_rows + kNear)});
+  }
+  return ranges;
+}
+
 class KvZip final : public Scorer {
  public:
   explicit KvZip(bool is_plus) : is_plus_(is_plus) {}
@@ -104,15 +123,20 @@ class KvZip final : public Scorer {
       throw Error(ErrorCode::kInternal, "kvzip got no reconstruction pass: the engine did not run one");
     }
     const Columns norms = is_plus_ ? projected_l2_norms(evidence) : Columns{};
-    LayerScores scores(evidence.n_kv_head());
+    LayerScores scores;
+    for (int h = 0; h < evidence.n_kv_head(); ++h) scores.emplace_back(evidence.n_prefix(h));
     for (const ReconstructionPass& pass : view.passes) {
-      Columns maxima = largest(evidence, pass);
-      for (int h = 0; h < evidence.n_kv_head(); ++h) {
-        for (std::size_t i = 0; is_plus_ && i < maxima[h].size(); ++i) maxima[h][i] *= norms[h][i];
+      const std::vector<kernels::EntryRange> ranges = looked_up(evidence, pass);
+      Columns maxima = largest(evidence, pass, ranges);
+      for (std::size_t h = 0; h < scores.size(); ++h) {
+        const auto first = static_cast<std::size_t>(ranges[h].first), n = static_cast<std::size_t>(ranges[h].size());
+        for (std::size_t i = 0; is_plus_ && i < maxima[h].size(); ++i) {
+          maxima[h][i] *= norms[h][i / n * scores[h].size() + first + i % n];
+        }
         const std::vector<float> of_pass = group_only(maxima[h], evidence.n_group(), GroupReduction::kMax);
-        scores[h].resize(of_pass.size());
-        for (std::size_t i = 0; i < of_pass.size(); ++i) {
-          if (!(of_pass[i] <= scores[h][i])) scores[h][i] = of_pass[i];  // a NaN stays
+        for (std::size_t i = 0; i < n; ++i) {
+          float& score = scores[h][first + i];
+          if (!(of_pass[i] <= score)) score = of_pass[i];  // a NaN stays
         }
       }
     }
@@ -121,16 +145,17 @@ class KvZip final : public Scorer {
 
  private:
   // Returns the maxima over the rows of a pass of the attention, or of the attention divided by the norm of the row's
-  // residual stream: [n_kv_head][n_group * n_prefix].
-  Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass) const {
+  // residual stream: [n_kv_head][n_group * size of the range].
+  Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass,
+                  std::span<const kernels::EntryRange> ranges) const {
     const LayerView& view = evidence.layer();
     evidence.check_finite(pass.q, pass.n_rows);
     // The fold covers the context only; the attention of the rows on each other is part of their log-sum-exps.
     const StatisticsRows rows = {.q = pass.q, .n_rows = pass.n_rows, .sees_all = true, .first_row = pass.first_row};
-    if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, pass.log_sum_exp);
+    if (!is_plus_) return fold_columns(evidence, kernels::ColumnFold::kMax, rows, pass.log_sum_exp, ranges);
     std::vector<float> divided(pass.log_sum_exp, pass.log_sum_exp + std::ptrdiff_t{pass.n_rows} * view.n_head);
     for (std::size_t i = 0; i < divided.size(); ++i) divided[i] += std::log(pass.input_norm[i / view.n_head]);
-    return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, divided.data());
+    return fold_columns(evidence, kernels::ColumnFold::kMax, rows, divided.data(), ranges);
   }
 
   bool is_plus_;

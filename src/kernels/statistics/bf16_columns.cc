@@ -103,9 +103,9 @@ inline void merge_block(const float* block, std::int32_t n, float* columns) {
 
 template <Bf16Unit kUnit, ColumnFold kFold>
 void fold_rows(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, const float* log_sum_exp,
-               std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
+               EntryRange part, float* columns, std::span<std::byte> scratch) {
   const State s = make_state(shape, entries, rows, kStripRows<kUnit>, scratch);
-  const std::int32_t last = std::min(n_columns, s.ranges[rows.n_rows - 1].last);
+  const std::int32_t last = std::min(part.last, s.ranges[rows.n_rows - 1].last);
   const PackedOrigin origin(shape, entries);
   for (int g = 0; g < shape.n_group; ++g) {
     for (std::int32_t r = 0; r < s.n_padded; ++r) {
@@ -118,18 +118,18 @@ void fold_rows(const AttentionShape& shape, const HeadEntries& entries, const Qu
   }
   RunCursor cursor(entries);
   alignas(64) float folded[kBlockKeys];
-  for (std::int32_t block = s.ranges[0].first; block < last; block += kBlockKeys) {
+  for (std::int32_t block = std::max(part.first, s.ranges[0].first); block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block);
     pack_keys(shape, cursor, origin, block, n, s.width, s.keys);
     for (int g = 0; g < shape.n_group; ++g) {
       std::fill_n(folded, kBlockKeys, kStart<kFold>);
       for (std::int32_t row = 0; row < s.n_padded; row += kStripRows<kUnit>) {
         const std::int64_t index = static_cast<std::int64_t>(g) * s.n_padded + row;
-        const KeyRange part = score_strip<kUnit>(s.queries + index * s.width / 2, s.ranges + row, s.width, s.keys,
+        const KeyRange keys = score_strip<kUnit>(s.queries + index * s.width / 2, s.ranges + row, s.width, s.keys,
                                                  block, n, shape.spec.soft_cap, s.scores);
-        fold_strip<kUnit, kFold>(s.scores, s.high + index, part.end - part.begin, folded + part.begin);
+        fold_strip<kUnit, kFold>(s.scores, s.high + index, keys.end - keys.begin, folded + keys.begin);
       }
-      merge_block<kFold>(folded, n, columns + static_cast<std::int64_t>(g) * n_columns + block);
+      merge_block<kFold>(folded, n, columns + static_cast<std::int64_t>(g) * part.size() + (block - part.first));
     }
   }
 }
@@ -194,13 +194,13 @@ std::size_t bf16_columns_scratch_bytes(const AttentionShape& shape, int n_rows) 
 }
 
 void bf16_fold_columns(Bf16Unit unit, ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries,
-                       const QueryRows& rows, const float* log_sum_exp, std::int32_t n_columns, float* columns,
+                       const QueryRows& rows, const float* log_sum_exp, EntryRange part, float* columns,
                        std::span<std::byte> scratch) {
   const UnitInUse in_use(unit);
   const auto run = [&]<ColumnFold kFold>() {
     const auto rows_by =
         unit == Bf16Unit::kAmx ? fold_rows<Bf16Unit::kAmx, kFold> : fold_rows<Bf16Unit::kAvx512, kFold>;
-    rows_by(shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
+    rows_by(shape, entries, rows, log_sum_exp, part, columns, scratch);
   };
   switch (fold) {
     case ColumnFold::kSum:
@@ -229,7 +229,7 @@ namespace winnow::kernels {
 
 std::size_t bf16_columns_scratch_bytes(const AttentionShape&, int) { return 0; }
 void bf16_fold_columns(Bf16Unit, ColumnFold, const AttentionShape&, const HeadEntries&, const QueryRows&, const float*,
-                       std::int32_t, float*, std::span<std::byte>) {}
+                       EntryRange, float*, std::span<std::byte>) {}
 void bf16_row_log_sum_exps(Bf16Unit, const AttentionShape&, const HeadEntries&, const QueryRows&, float*,
                            std::span<std::byte>) {}
 

@@ -19,7 +19,7 @@ namespace winnow::kernels {
 std::size_t bf16_columns_scratch_bytes(const AttentionShape& shape, int n_rows);
 
 void bf16_fold_columns(Bf16Unit unit, ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries,
-                       const QueryRows& rows, const float* log_sum_exp, std::int32_t n_columns, float* columns,
+                       const QueryRows& rows, const float* log_sum_exp, EntryRange part, float* columns,
                        std::span<std::byte> scratch);
 
 void bf16_row_log_sum_exps(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries,

@@ -327,19 +327,19 @@ HWY_INLINE void fold_block(const WindowState& s, std::int32_t first_query, std::
 }
 
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                  const float* log_sum_exp, std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
+                  const float* log_sum_exp, EntryRange part, float* columns, std::span<std::byte> scratch) {
   const WindowState s = make_state(shape, entries, rows, scratch);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const float lse = log_sum_exp[static_cast<std::int64_t>(index % s.n_rows) * shape.n_group + index / s.n_rows];
     s.high[index] = lse == -HUGE_VALF ? 0.0F : static_cast<float>(static_cast<double>(lse) / kLn2);
   }
   RunCursor cursor(entries);
-  const std::int32_t last = std::min(n_columns, s.ranges[s.n_rows - 1].last);
-  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+  const std::int32_t last = std::min(part.last, s.ranges[s.n_rows - 1].last);
+  for (std::int32_t block = std::max(part.first, s.ranges[0].first); block < last; block += kKeyBlock) {
     const std::int32_t n = std::min(kKeyBlock, last - block);
     score_block(shape, s, cursor, block, n, last);
     for (int g = 0; g < shape.n_group; ++g) {
-      float* out = columns + static_cast<std::int64_t>(g) * n_columns + block;
+      float* out = columns + static_cast<std::int64_t>(g) * part.size() + (block - part.first);
       switch (fold) {
         case ColumnFold::kSum:
           fold_block<ColumnFold::kSum>(s, g * s.n_rows, n, out);
@@ -436,15 +436,15 @@ void row_log_sum_exps(const AttentionShape& shape, const HeadEntries& entries, c
 }
 
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                  const float* log_sum_exp, std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
+                  const float* log_sum_exp, EntryRange part, float* columns, std::span<std::byte> scratch) {
   assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   if (rows.n_rows == 0) return;
   if (prefers_bf16_attention(shape)) {
-    bf16_fold_columns(current_bf16_unit(), fold, shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
+    bf16_fold_columns(current_bf16_unit(), fold, shape, entries, rows, log_sum_exp, part, columns, scratch);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(fold_columns)(fold, shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
+  HWY_DYNAMIC_DISPATCH(fold_columns)(fold, shape, entries, rows, log_sum_exp, part, columns, scratch);
 }
 
 }  // namespace winnow::kernels

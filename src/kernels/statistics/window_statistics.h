@@ -37,6 +37,8 @@ void window_statistics(const AttentionShape& shape, const HeadEntries& entries, 
 struct EntryRange {
   std::int32_t first;
   std::int32_t last;
+
+  std::int32_t size() const { return last - first; }
 };
 
 // The softmax sum of a query row over a part: the largest of its scores (times log2 e), and the sum of 2^(score -
@@ -69,11 +71,11 @@ void row_log_sum_exps(const AttentionShape& shape, const HeadEntries& entries, c
 // The fold of a column of attention over the rows: its sum (H2O), the sum of its squares (rms), or its maximum (KVzip).
 enum class ColumnFold { kSum, kSquares, kMax };
 
-// Folds A[row][i] = exp(score - log_sum_exp) of every row and entry i into columns [n_group][n_columns], which hold the
-// result of earlier rows, initially 0. It passes over the keys once, block by block, with the log-sum-exps that
-// causal_attention saved.
+// Folds A[row][i] = exp(score - log_sum_exp) of every row and every entry i of a part into columns
+// [n_group][part.size()], which hold the result of earlier rows, initially 0. It passes over the keys once, block by
+// block, with the log-sum-exps that causal_attention saved.
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                   const float* log_sum_exp,  // [n_rows][n_group]
-                  std::int32_t n_columns, float* columns, std::span<std::byte> scratch);
+                  EntryRange part, float* columns, std::span<std::byte> scratch);
 
 }  // namespace winnow::kernels

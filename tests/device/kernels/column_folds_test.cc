@@ -19,7 +19,8 @@ struct Case {
   int n_group = 2;
   int n_rows = 40;
   std::vector<PagedHead> heads = {{100}};
-  int n_window = 8;  // entries at the end that are no columns
+  int n_window = 8;      // entries at the end that are no columns
+  int first_column = 0;  // of every head that has so many
   bool sees_all = false;
   bool is_max = false;
   float soft_cap = 0;
@@ -49,9 +50,13 @@ void expect_reference(const Case& c) {
   const PagedHeads heads(layer, c.heads, 7);
   const AlignedRows q = round_queries(c, n_head);
   const AlignedRows sums(static_cast<std::size_t>(c.n_rows * n_head), 5);
-  const int stride = heads.n_most() + 3;
-  std::vector<std::int32_t> n_columns;
-  for (const PagedHead& head : c.heads) n_columns.push_back(std::max(0, head.n_entries - c.n_window));
+  std::vector<std::int32_t> first_columns, n_columns;
+  for (const PagedHead& head : c.heads) {
+    const int end = std::max(0, head.n_entries - c.n_window);
+    first_columns.push_back(std::min(c.first_column, end));
+    n_columns.push_back(end - first_columns.back());
+  }
+  const int stride = std::ranges::max(n_columns) + 3;
   // Folds the rows in parts. The first part overwrites the columns, the others add to them.
   const auto measure = [&](ThreadOrder order, std::vector<int> ends) {
     std::vector<float> columns(static_cast<std::size_t>(n_head * stride), std::nanf(""));
@@ -68,8 +73,8 @@ void expect_reference(const Case& c) {
                                  .is_max = c.is_max,
                                  .adds = first > 0,
                                  .heads = heads.tables(),
-                                 .n_most = heads.n_most(),
                                  .stride = stride,
+                                 .first_columns = first_columns.data(),
                                  .n_columns = n_columns.data(),
                                  .columns = columns.data(),
                                  .workspace = reinterpret_cast<std::byte*>(workspace.data())});
@@ -82,11 +87,12 @@ void expect_reference(const Case& c) {
   for (int h = 0; h < n_kv_head; ++h) {
     const kernels::AttentionShape shape = heads.shape().of_head(h);
     const int n_entries = c.heads[static_cast<std::size_t>(h)].n_entries, n = n_columns[static_cast<std::size_t>(h)];
+    const int first = first_columns[static_cast<std::size_t>(h)];
     std::vector<float> key(static_cast<std::size_t>(c.dim));
     std::vector<double> expected(static_cast<std::size_t>(c.n_group * n));
     for (int i = 0; i < n; ++i) {
-      kernels::load_entry(shape, heads.entries(h).runs[0], kernels::RowKind::kKey, i, key.data());
-      for (int row = c.sees_all ? 0 : std::max(0, i - (n_entries - c.n_rows)); row < c.n_rows; ++row) {
+      kernels::load_entry(shape, heads.entries(h).runs[0], kernels::RowKind::kKey, first + i, key.data());
+      for (int row = c.sees_all ? 0 : std::max(0, first + i - (n_entries - c.n_rows)); row < c.n_rows; ++row) {
         for (int g = 0; g < c.n_group; ++g) {
           const int at = row * n_head + h * c.n_group + g;
           double score = 0;
@@ -127,6 +133,10 @@ TEST(ColumnFolds, MatchSumsInDouble) {
       expect_reference({.type = type, .n_rows = 70, .heads = {{90, 5}, {300, 31}, {71}}, .is_max = is_max});
       expect_reference({.type = type, .n_rows = 33, .heads = {{200, 3}, {1}, {0}}, .sees_all = true, .is_max = is_max});
       expect_reference({.type = type, .n_rows = 150, .heads = {{150}}, .n_window = 0, .is_max = is_max});
+      for (const int first : {1, 59, 64, 150}) {
+        expect_reference(
+            {.type = type, .n_rows = 70, .heads = {{90, 5}, {400, 31}}, .first_column = first, .is_max = is_max});
+      }
       expect_reference({.type = type, .n_rows = 1, .heads = {{129, 30}}, .is_max = is_max});
       expect_reference({.type = type, .heads = {{100}}, .is_max = is_max, .soft_cap = 2.0F});
     }

@@ -298,6 +298,7 @@ TEST(KvZipPlus, IsWhatAttentionAddsToTheResidualStream) {
     const LayerScores scores = find_scorer("kvzip+").score(evidence, options);
     ASSERT_EQ(view.passes.size(), 1U);
     const ReconstructionPass& pass = view.passes[0];
+    EXPECT_EQ(pass.repeated_position, -1);
     const int n_request = pass.n_rows - 90, d = view.shape.key_dim, n_group = view.shape.n_group;
     for (int i = 0; view.layer == 0 && i < 90; ++i) {
       for (int j = 0; j < i; ++j) {
@@ -483,6 +484,8 @@ TEST(LateRepeat, BeginsWithThePromptsRows) {
          ASSERT_EQ(view.passes.size(), 2);
          EXPECT_EQ(view.passes[0].n_rows, kPart);
          EXPECT_EQ(view.passes[1].n_rows, kTokens - kPart);
+         EXPECT_EQ(view.passes[0].repeated_position, 0);
+         EXPECT_EQ(view.passes[1].repeated_position, kPart);
          if (view.layer > 1) return;
          const int d = view.shape.key_dim, n_group = view.shape.n_group;
          for (int head = 0; head < view.n_head; ++head) {
