@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -69,9 +70,10 @@ struct ReconstructionPass {
   const float* log_sum_exp = nullptr;  // [n_rows][n_head], over the whole context and the pass's own rows so far
   const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
   std::int32_t first_row = 0;          // of the engine's pass
-  // Position of the token that the first row repeats, of a pass whose rows repeat a token each, in order; -1: there is
-  // a request among them.
-  std::int32_t repeated_position = -1;
+  // The positions near the tokens that the rows repeat, [near_first, near_end), where they look these up. A late repeat
+  // sees little else; KVzip's pass sees everything.
+  std::int32_t near_first = 0;
+  std::int32_t near_end = std::numeric_limits<std::int32_t>::max();
 };
 
 // The view of one layer. Pointers of evidence that was not asked for (EvidenceNeeds) are null. All that it points at

@@ -52,6 +52,7 @@ StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std
       layouts_(layouts(shape, n_tokens, n_together)),
       n_tokens_(n_tokens),
       first_position_(first_position),
+      memory_(pool->memory()),
       bytes_(bytes_for(shape, n_tokens, n_together)) {
   assert(n_tokens > 0 && first_position >= 0 && n_together > 0);
   std::vector<std::size_t> sizes;
@@ -75,6 +76,7 @@ StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std
 
 void StagingBuffer::begin_layer(int layer) {
   layer_ = layer;
+  first_row_ = 0;
   const Layout& layout = layouts_[static_cast<std::size_t>(layer)];
   keys_ = blocks_[layout.block].memory.data();
   values_ = keys_ + layout.values_at;
@@ -90,22 +92,46 @@ void StagingBuffer::end_layer(int layer) {
   block.reservation.reset();
 }
 
+void StagingBuffer::show_only(std::int32_t n_prompt, std::span<const std::vector<std::int32_t>> entries) {
+  assert(std::ssize(entries) == shape_.layer(layer_).n_kv_head && shape_.layer(layer_).sliding_window == 0);
+  shown_ = Shown{.layer = layer_, .first_row = n_prompt};
+  std::vector<ByteCopy> copies;
+  for (int h = 0; h < std::ssize(entries); ++h) {
+    const std::vector<std::int32_t>& of_head = entries[static_cast<std::size_t>(h)];
+    shown_->n_copies.push_back(static_cast<std::int32_t>(of_head.size()));
+    for (std::size_t i = 0, end = 0; i < of_head.size(); i = end) {
+      while (++end < of_head.size() && of_head[end] == of_head[end - 1] + 1) {
+      }
+      const std::size_t from = row(h, of_head[i]), to = row(h, n_prompt + static_cast<std::int32_t>(i)), n = end - i;
+      copies.push_back({keys_ + to * key_bytes_, keys_ + from * key_bytes_, n * key_bytes_});
+      copies.push_back({values_ + to * value_bytes_, values_ + from * value_bytes_, n * value_bytes_});
+    }
+  }
+  memory_->copy(copies);
+}
+
 void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) {
   begin_layer(layer);
-  n_before_ = first_position - first_position_;
+  const std::int32_t first = first_position - first_position_;
+  if (shown_ && (shown_->layer != layer || first < shown_->first_row)) shown_.reset();
+  first_row_ = shown_ ? shown_->first_row : 0;
+  n_before_.clear();
   runs_.clear();
-  for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) runs_.push_back(run(h, n_before_ + n_rows));
+  for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) {
+    n_before_.push_back(first - first_row_ + (shown_ ? shown_->n_copies[static_cast<std::size_t>(h)] : 0));
+    runs_.push_back(run_from(h, first_row_, n_before_.back() + n_rows));
+  }
 }
 
 EntrySink::Head StagingBuffer::head(int kv_head) const {
-  const kernels::EntryRun& run = runs_[static_cast<std::size_t>(kv_head)];
-  return {.entries = {.runs = std::span(&run, 1), .n_entries = run.n_entries}, .n_before = n_before_};
+  const auto h = static_cast<std::size_t>(kv_head);
+  return {.entries = {.runs = std::span(&runs_[h], 1), .n_entries = runs_[h].n_entries}, .n_before = n_before_[h]};
 }
 
 HeadRows StagingBuffer::head_rows(int kv_head) const {
   HeadRows rows = {.n_entries = runs_[static_cast<std::size_t>(kv_head)].n_entries};
-  for (std::int32_t token = 0; token < rows.n_entries; token += kPageEntries) {
-    const std::size_t first = row(kv_head, token);
+  for (std::int32_t entry = 0; entry < rows.n_entries; entry += kPageEntries) {
+    const std::size_t first = row(kv_head, first_row_ + entry);
     rows.pages.push_back({.keys = keys_ + first * key_bytes_, .values = values_ + first * value_bytes_});
   }
   return rows;
@@ -117,20 +143,27 @@ std::size_t StagingBuffer::row(int kv_head, std::int32_t token) const {
 }
 
 kernels::EntryRun StagingBuffer::run(int kv_head, std::int32_t n_tokens) const {
-  assert(n_tokens >= 0 && n_tokens <= n_tokens_);
-  const std::size_t first = row(kv_head, 0);
-  return {.keys = keys_ + first * key_bytes_,
-          .values = values_ + first * value_bytes_,
-          .positions = positions_.data(),
-          .n_entries = n_tokens,
+  return run_from(kv_head, 0, n_tokens);
+}
+
+// The positions of copies are not theirs, which nobody asks for where all of them are seen.
+kernels::EntryRun StagingBuffer::run_from(int kv_head, std::int32_t first, std::int32_t n_entries) const {
+  assert(first >= 0 && n_entries >= 0 && n_entries <= n_tokens_ - first);
+  const std::size_t first_row = row(kv_head, first);
+  return {.keys = keys_ + first_row * key_bytes_,
+          .values = values_ + first_row * value_bytes_,
+          .positions = positions_.data() + first,
+          .n_entries = n_entries,
           .key_type = shape_.key_type,
           .value_type = shape_.value_type};
 }
 
-std::byte* StagingBuffer::key_row(int kv_head, std::int32_t token) { return keys_ + row(kv_head, token) * key_bytes_; }
+std::byte* StagingBuffer::key_row(int kv_head, std::int32_t entry) {
+  return keys_ + row(kv_head, first_row_ + entry) * key_bytes_;
+}
 
-std::byte* StagingBuffer::value_row(int kv_head, std::int32_t token) {
-  return values_ + row(kv_head, token) * value_bytes_;
+std::byte* StagingBuffer::value_row(int kv_head, std::int32_t entry) {
+  return values_ + row(kv_head, first_row_ + entry) * value_bytes_;
 }
 
 }  // namespace winnow

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "cache/entry_sink.h"
@@ -35,6 +37,12 @@ class StagingBuffer final : public EntrySink {
   // Declares that this layer is not read any more: frees its memory if no later layer takes it.
   void end_layer(int layer);
 
+  // Copies entries of the present layer, which has no window, to behind those of the first n_prompt tokens. Rows at
+  // positions behind these see the copies and themselves, instead of all entries, until rows of the n_prompt tokens or
+  // of another layer begin, or others are copied. There must be room for the copies and the rows.
+  //   entries: [n_kv_head] ascending
+  void show_only(std::int32_t n_prompt, std::span<const std::vector<std::int32_t>> entries);
+
   const CacheShape& shape() const override { return shape_; }
   // Calls begin_layer and makes the heads end with these rows.
   void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
@@ -45,8 +53,8 @@ class StagingBuffer final : public EntrySink {
   // Returns the first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
   kernels::EntryRun run(int kv_head, std::int32_t n_tokens) const;
 
-  std::byte* key_row(int kv_head, std::int32_t token) override;
-  std::byte* value_row(int kv_head, std::int32_t token) override;
+  std::byte* key_row(int kv_head, std::int32_t entry) override;
+  std::byte* value_row(int kv_head, std::int32_t entry) override;
   std::size_t bytes() const { return bytes_; }  // at construction
 
  private:
@@ -62,16 +70,27 @@ class StagingBuffer final : public EntrySink {
   // Returns the layout of every layer.
   static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens, int n_together);
   std::size_t row(int kv_head, std::int32_t token) const;
+  // Returns entries of a KV head from a row on, as one run.
+  kernels::EntryRun run_from(int kv_head, std::int32_t first, std::int32_t n_entries) const;
 
   CacheShape shape_;
   std::vector<Layout> layouts_;  // [n_layer]
   std::int32_t n_tokens_;
   std::int32_t first_position_;
   int layer_ = 0;
-  std::int32_t n_before_ = 0;            // entries before the present rows
+  std::int32_t first_row_ = 0;           // of the heads' entries
+  std::vector<std::int32_t> n_before_;   // [n_kv_head] entries before the present rows
   std::vector<kernels::EntryRun> runs_;  // [n_kv_head] of the layer, up to and including the present rows
-  std::size_t key_bytes_ = 0;            // of a row
-  std::size_t value_bytes_ = 0;          // of a row
+  // What rows behind the prompt see of a layer; none: everything.
+  struct Shown {
+    int layer = 0;
+    std::int32_t first_row = 0;            // where the copies begin: behind the prompt
+    std::vector<std::int32_t> n_copies{};  // [n_kv_head]
+  };
+  std::optional<Shown> shown_;
+  std::shared_ptr<EntryMemory> memory_;
+  std::size_t key_bytes_ = 0;    // of a row
+  std::size_t value_bytes_ = 0;  // of a row
   std::size_t bytes_;
   std::shared_ptr<void> positions_reservation_;
   std::vector<std::int32_t> positions_;  // [n_tokens], the same for all heads

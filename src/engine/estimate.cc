@@ -129,7 +129,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     }
     if (total < whole && needs.late_repeat) {
       n_hidden += n_prompt;
-      n_staged += std::min(n_prompt, late_repeat(model.spec).n_part);
+      n_staged += most_entries_behind(late_repeat(model.spec), n_prompt);
     }
     estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
     // A stage of the cascade rounds the share of every head up.

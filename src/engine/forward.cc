@@ -17,7 +17,8 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
         if (batches.empty()) continue;
         const bool is_split = has_experts(l) && rows_->splits_experts();
         for (const Batch& batch : batches) {
-          const Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
+          Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
+          next.begun_part = schedule_.begun_part(batch);
           co_yield next;
           const LayerPlan plan = layer_plan(l, batch);
           if (is_split && plan.is_output_read) {

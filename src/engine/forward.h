@@ -50,6 +50,8 @@ class ForwardPass {
   bool is_at_sweep() const { return steps_.value().begins_sweep; }
   bool is_at_suffixes() const { return is_through() ? has_suffixes() : steps_.value().is_of_suffixes; }
   int layer() const { return steps_.value().layer; }
+  // Returns the tokens that the next step begins to repeat, if it begins a part of the late repeat.
+  std::optional<RepeatedPart> next_part() const { return steps_.value().begun_part; }
 
   std::int64_t work_done() const { return work_done_; }  // layers x rows
   std::int64_t work_total() const { return schedule_.work_total(); }
@@ -68,6 +70,8 @@ class ForwardPass {
   SuffixQueries& queries() { return queries_; }
   // Returns whether a layer is one of those before the late repeat.
   bool replays(int layer) const { return schedule_.replays(layer); }
+  // Returns the parts of the late repeat.
+  std::vector<RepeatedPart> repeated_parts() const { return schedule_.repeated_parts(); }
   // Returns the seconds that the suffixes' rows have taken so far.
   double suffix_s() const { return suffix_s_; }
 
@@ -83,6 +87,7 @@ class ForwardPass {
     bool begins_sweep = false;
     bool is_of_suffixes = false;
     double suffix_share = 0;  // the fraction of its rows that are suffixes'
+    std::optional<RepeatedPart> begun_part{};
   };
   Coroutine<Step> run();
   const LayerSpec& layer_spec(int layer) const { return spec_.layers[static_cast<std::size_t>(layer)]; }

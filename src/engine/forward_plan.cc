@@ -32,7 +32,11 @@ RowSchedule::RowSchedule(const ForwardPlan& plan, const ModelSpec& spec, bool wa
   for (std::int32_t first = 0; repeat_ && first < n_tokens; first += repeat_->n_part) {
     add_part(first_repeated_ + first, std::min(repeat_->n_part, n_tokens - first), plan.first_position + n_tokens,
              {.is_suffix = true, .is_late = true});
-    suffixes_.back().repeated_position = plan.first_position + first;
+    const std::int32_t end = first + suffixes_.back().n_rows;
+    suffixes_.back().repeated = {.first = plan.first_position + first,
+                                 .end = plan.first_position + end,
+                                 .near_first = plan.first_position + std::max(first - repeat_->n_near, 0),
+                                 .near_end = plan.first_position + std::min(end + repeat_->n_near, n_tokens)};
   }
   sweeps_ = make_sweeps(plan.is_awaited, waits_for_weights);
 }
@@ -47,6 +51,20 @@ void RowSchedule::add_part(std::int32_t first_row, std::int32_t n_rows, std::int
     batch.begins_part = first == 0;
   }
   if (kind.is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n_rows, .is_late = kind.is_late});
+}
+
+std::vector<RepeatedPart> RowSchedule::repeated_parts() const {
+  std::vector<RepeatedPart> parts;
+  for (const Suffix& suffix : suffixes_) {
+    if (suffix.repeated) parts.push_back(*suffix.repeated);
+  }
+  return parts;
+}
+
+std::optional<RepeatedPart> RowSchedule::begun_part(const Batch& batch) const {
+  if (!batch.is_late || !batch.begins_part) return std::nullopt;
+  const auto is_begun = [&](const Suffix& suffix) { return suffix.first_row == batch.rows.first_row; };
+  return std::find_if(suffixes_.begin(), suffixes_.end(), is_begun)->repeated;
 }
 
 std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(bool is_awaited, bool waits_for_weights) const {

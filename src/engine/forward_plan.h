@@ -15,10 +15,18 @@
 namespace winnow {
 
 // Says from which layer on the prompt's rows go on a second time, beside themselves: with the hidden states that they
-// have before that layer, n_part of them at a time at the positions after the prompt's.
+// have before that layer, n_part of them at a time at the positions after the prompt's. They look what they repeat up
+// within n_near tokens of it.
 struct LateRepeat {
   int first_layer = 0;
   std::int32_t n_part = 0;
+  std::int32_t n_near = 0;
+};
+
+// The positions of the tokens that rows of a late repeat repeat together, [first, end), and of those near them.
+struct RepeatedPart {
+  std::int32_t first, end;
+  std::int32_t near_first, near_end;
 };
 
 // Says which rows go through which layers, and how many of them at a time.
@@ -59,7 +67,7 @@ class RowSchedule {
   struct Suffix {
     std::int32_t first_row = 0, n_rows = 0;
     bool is_late = false;
-    std::int32_t repeated_position = -1;  // of a late one's first token, in the prompt
+    std::optional<RepeatedPart> repeated{};  // if it is late
   };
   // A range of batches that go through the layers taken together before the next range does.
   struct Sweep {
@@ -78,6 +86,9 @@ class RowSchedule {
   bool replays(int layer) const { return repeat_ && layer < repeat_->first_layer; }
   bool begins_repeat(int layer) const { return repeat_ && layer == repeat_->first_layer; }
   std::int32_t first_repeated() const { return first_repeated_; }  // row of the late repeat
+  // Return the parts of the late repeat, and the one that a batch begins.
+  std::vector<RepeatedPart> repeated_parts() const;
+  std::optional<RepeatedPart> begun_part(const Batch& batch) const;
 
   // Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own
   // are no longer there. Those of a late repeat begin at its first layer.

@@ -73,12 +73,15 @@ std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
     if (suffix.is_late != is_late) continue;
     const QueryCopies queries = is_replayed ? replayed(layer).from(spec, suffix.first_row - schedule_.first_repeated())
                                             : suffixes_.from(spec, suffix.first_row - n_tokens_);
-    passes.push_back({.n_rows = suffix.n_rows,
-                      .q = queries.q,
-                      .log_sum_exp = queries.log_sum_exp,
-                      .input_norm = queries.input_norm,
-                      .first_row = suffix.first_row,
-                      .repeated_position = suffix.repeated_position});
+    ReconstructionPass& pass = passes.emplace_back();
+    pass = {.n_rows = suffix.n_rows,
+            .q = queries.q,
+            .log_sum_exp = queries.log_sum_exp,
+            .input_norm = queries.input_norm,
+            .first_row = suffix.first_row};
+    if (!suffix.repeated) continue;
+    pass.near_first = suffix.repeated->near_first;
+    pass.near_end = suffix.repeated->near_end;
   }
   return passes;
 }

@@ -115,6 +115,64 @@ TEST(StagingBuffer, KeepsLayersThatAreTakenTogetherApart) {
   }
 }
 
+// Rows behind the prompt see copies of the entries that they are shown, and each other; the prompt stays as it was.
+TEST(StagingBuffer, ShowsRowsBehindThePromptWhatItIsAskedTo) {
+  constexpr std::int32_t kPrompt = 90, kFirst = 500;
+  const CacheShape shape = even_shape(2, 2, 10, EntryType::kF16, EntryType::kF32);
+  const auto write_rows = [&](StagingBuffer& buffer, int layer, std::int32_t position, std::int32_t n) {
+    buffer.begin_rows(layer, position, n);
+    for (int h = 0; h < 2; ++h) {
+      for (std::int32_t r = 0; r < n; ++r) {
+        const TestEntry entry = make_entry(shape, position + r, static_cast<std::uint32_t>(10 * layer + h));
+        std::memcpy(buffer.key_row(h, buffer.head(h).n_before + r), entry.key.data(), entry.key.size());
+        std::memcpy(buffer.value_row(h, buffer.head(h).n_before + r), entry.value.data(), entry.value.size());
+      }
+    }
+  };
+  const auto expect_positions = [&](const StagingBuffer& buffer, int layer, int h,
+                                    const std::vector<std::int32_t>& positions) {
+    const auto found = read_entries(shape, buffer.head(h).entries);
+    ASSERT_EQ(found.size(), positions.size());
+    const HeadRows rows = buffer.head_rows(h);
+    ASSERT_EQ(rows.n_entries, std::ssize(positions));
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      TestEntry expected = make_entry(shape, positions[i], static_cast<std::uint32_t>(10 * layer + h));
+      EXPECT_EQ(found[i].key, expected.key) << "head " << h << ", entry " << i;
+      EXPECT_EQ(found[i].value, expected.value) << "head " << h << ", entry " << i;
+      const std::byte* const key = rows.pages[i / kPageEntries].keys + i % kPageEntries * expected.key.size();
+      EXPECT_EQ(std::memcmp(key, expected.key.data(), expected.key.size()), 0) << "head " << h << ", entry " << i;
+    }
+  };
+  const auto with = [](std::vector<std::int32_t> positions, std::int32_t first, std::int32_t end) {
+    for (std::int32_t p = first; p < end; ++p) positions.push_back(p);
+    return positions;
+  };
+  StagingBuffer buffer(shape, 150, kFirst, PagePool::create(0), 2);
+  for (int layer = 0; layer < 2; ++layer) write_rows(buffer, layer, kFirst, kPrompt);
+
+  const std::vector<std::vector<std::int32_t>> some = {{0, 3, 4, 5, 89}, {7}}, others = {{1}, with({}, 2, 42)};
+  buffer.begin_layer(0);
+  buffer.show_only(kPrompt, some);
+  write_rows(buffer, 0, kFirst + kPrompt, 3);
+  write_rows(buffer, 0, kFirst + kPrompt + 3, 2);
+  EXPECT_EQ(buffer.head(0).n_before, 8);
+  EXPECT_EQ(buffer.head(1).n_before, 4);
+  const std::int32_t end = kFirst + kPrompt;
+  expect_positions(buffer, 0, 0, with({500, 503, 504, 505, 589}, end, end + 5));
+  expect_positions(buffer, 0, 1, with({507}, end, end + 5));
+  buffer.show_only(kPrompt, others);
+  write_rows(buffer, 0, end, 4);
+  expect_positions(buffer, 0, 0, with({501}, end, end + 4));
+  expect_positions(buffer, 0, 1, with(with({}, 502, 542), end, end + 4));
+
+  write_rows(buffer, 1, end, 3);  // of a layer where everything is shown
+  expect_positions(buffer, 1, 0, with({}, kFirst, end + 3));
+  for (int layer = 0; layer < 2; ++layer) {
+    buffer.begin_rows(layer, kFirst, kPrompt);
+    for (int h = 0; h < 2; ++h) expect_positions(buffer, layer, h, with({}, kFirst, end));
+  }
+}
+
 // The rows of layers that others attend to have memory of their own, which no other layer's rows touch.
 TEST(StagingBuffer, KeepsSharedLayersApart) {
   CacheShape shape{.layers = {{.n_kv_head = 2, .key_dim = 16, .value_dim = 16, .is_shared = true},

@@ -334,6 +334,22 @@ TEST_F(DeviceExecutorTest, KeysAreMeasuredAsTheModelMakesThem) {
   session.prefill(prompt_);
 }
 
+// A prompt so long that the rows of its late repeat see only a part of it.
+TEST_F(DeviceExecutorTest, ALateRepeatSeesWhatItDoesOnTheProcessor) {
+  if (kHasSanitizers) GTEST_SKIP() << "takes too long with sanitizers";
+  const auto model = tiny_model({.n_layer = 2, .n_head = 2, .n_kv_head = 1, .head_dim = 16});
+  const SessionOptions options = for_device(evicting_options("auto:bits=own,fit=none,repeat=late", "10%"));
+  const std::vector<Token> prompt = random_tokens(1300, 300, 8);
+  HeadPositions kept[2];
+  for (const bool on_device : {false, true}) {
+    Session session = engine_on(on_device ? device_under_test() : "cpu", model)->open(options);
+    session.prefill(prompt);
+    kept[on_device ? 1 : 0] = kept_positions(session);
+  }
+  ASSERT_EQ(kept[0].size(), kept[1].size());
+  EXPECT_LE(missing_entries(kept[0], kept[1]).fraction(), .02);
+}
+
 class DeviceMethodTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) { expect_same_cut(tiny_model(small()), GetParam()); }

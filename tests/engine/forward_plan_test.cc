@@ -95,7 +95,7 @@ TEST(RowScheduleTest, PartsBeginAtThePositionsAfterThePrompt) {
                          .tokens = tokens,
                          .first_position = 100,
                          .suffixes = suffixes,
-                         .repeat = LateRepeat{.first_layer = 1, .n_part = 7},
+                         .repeat = LateRepeat{.first_layer = 1, .n_part = 7, .n_near = 2},
                          .n_batch = 4};
   const RowSchedule schedule(plan, spec, false);
   struct Expected {
@@ -114,7 +114,15 @@ TEST(RowScheduleTest, PartsBeginAtThePositionsAfterThePrompt) {
     EXPECT_EQ(batches[i].rows.first_position, kExpected[i].first_position) << i;
     EXPECT_EQ(batches[i].begins_part, kExpected[i].begins_part) << i;
     EXPECT_EQ(batches[i].is_late, kExpected[i].is_late) << i;
+    EXPECT_EQ(schedule.begun_part(batches[i]).has_value(), i == 6 || i == 8) << i;
   }
+  const auto numbers = [](const std::optional<RepeatedPart>& part) {
+    return std::vector{part.value().first, part->end, part->near_first, part->near_end};
+  };
+  EXPECT_EQ(numbers(schedule.begun_part(batches[6])), (std::vector{100, 107, 100, 109}));
+  EXPECT_EQ(numbers(schedule.begun_part(batches[8])), (std::vector{107, 110, 105, 110}));
+  EXPECT_FALSE(schedule.suffixes()[1].repeated);
+  EXPECT_EQ(numbers(schedule.suffixes()[3].repeated), (std::vector{107, 110, 105, 110}));
   EXPECT_EQ(schedule.batches_of(schedule.sweeps()[0], 0).size(), 6U);  // the late repeat begins at layer 1
   EXPECT_EQ(schedule.first_repeated(), 18);
   EXPECT_EQ(plan.n_rows(), 28);

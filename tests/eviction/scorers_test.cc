@@ -134,10 +134,9 @@ TEST(Scorers, KeyScorersReadTheKeysAlone) {
       score(cache, "keydiff:window=1"), [](int, int i) { return (i == 0 ? -2 : -1) / std::sqrt(5.0); }, 2);
 }
 
-// Rows that repeat a token each are looked for within 256 tokens of those that their pass repeats, by position,
-// whatever entries were evicted before.
-TEST(Scorers, KvZipFindsARepeatNearItsTokens) {
-  constexpr int kAll = 1000, kNear = 256, kDim = 8, kGroup = 2;
+// A pass's attention counts where its rows look up what they repeat, by position, whatever entries were evicted before.
+TEST(Scorers, KvZipLooksNearThePasssTokens) {
+  constexpr int kAll = 1000, kDim = 8, kGroup = 2;
   RandomCache cache(1, 2, kGroup, kDim, kAll, 3);
   std::erase_if(cache.stored[0][1], [](std::int32_t position) { return position % 3 == 1; });
   const std::vector<float> log_sum_exp(std::size_t{kAll} * 2 * kGroup, 12.0F);
@@ -146,7 +145,8 @@ TEST(Scorers, KvZipFindsARepeatNearItsTokens) {
     passes.push_back({.n_rows = n,
                       .q = cache.queries[0].data() + std::ptrdiff_t{first} * 2 * kGroup * kDim,
                       .log_sum_exp = log_sum_exp.data(),
-                      .repeated_position = first});
+                      .near_first = std::max(first - 100, 0),
+                      .near_end = first + n + 100});
   }
   const EvictionOptions options = EvictionOptions::parse("kvzip:window=5");
   cache.with_view(0, {}, [&](const LayerView& given) {
@@ -160,8 +160,7 @@ TEST(Scorers, KvZipFindsARepeatNearItsTokens) {
       for (std::size_t i = 0; i < scores[h].size(); ++i) {
         double expected = 0;
         for (const ReconstructionPass& pass : passes) {
-          const std::int32_t first = pass.repeated_position;
-          if (positions[i] < first - kNear || positions[i] >= first + pass.n_rows + kNear) continue;
+          if (positions[i] < pass.near_first || positions[i] >= pass.near_end) continue;
           for (int row = 0; row < pass.n_rows * kGroup; ++row) {
             const float* q = pass.q + (std::ptrdiff_t{row / kGroup} * 2 * kGroup + h * kGroup + row % kGroup) * kDim;
             const float* k = cache.keys[0].data() + (std::ptrdiff_t{h} * kAll + positions[i]) * kDim;

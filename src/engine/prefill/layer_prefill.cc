@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 
 #include "base/process_memory.h"
 #include "engine/estimate.h"
@@ -156,7 +157,7 @@ void LayerPrefill::begin_pass() {
   std::optional<LateRepeat> repeat;
   if (somebody_needs(&EvidenceNeeds::late_repeat)) repeat = late_repeat(spec);
 
-  const std::int32_t n_staged = n + std::max(longest(suffixes), repeat ? std::min(n, repeat->n_part) : 0);
+  const std::int32_t n_staged = n + std::max(longest(suffixes), repeat ? most_entries_behind(*repeat, n) : 0);
   n_together_ = layers_together(engine_impl(), sessions, n, n_staged,
                                 repeat ? SuffixQueries::replayed_bytes(spec, engine_impl().layers, *repeat, n) : 0);
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
@@ -170,6 +171,51 @@ void LayerPrefill::begin_pass() {
   work_total = pass->work_total();
   const bool keeps_queries = engine_impl().executor->keeps_queries() && n_together_ == 1;
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1, keeps_queries);
+}
+
+void LayerPrefill::begin_repeat(int layer, const RepeatedPart& part) {
+  if (!staging_->shape().layer(layer).is_cut()) return;
+  replay_s_ += seconds_of([&] {
+    if (part.first == 0) choose_seen(layer);
+    if (seen_.empty()) return;
+    staging_->begin_layer(layer);
+    staging_->show_only(static_cast<std::int32_t>(tokens.size()), entries_seen(seen_, part));
+  });
+}
+
+void LayerPrefill::replay(int layer) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  SuffixQueries::Rows& rows = pass->queries().replayed(layer);
+  choose_seen(layer);
+  staging_->begin_rows(layer, 0, n);
+  for (const RepeatedPart& part : pass->repeated_parts()) {
+    if (!seen_.empty()) {
+      staging_->show_only(n, entries_seen(seen_, part));
+      staging_->begin_rows(layer, n, 0);
+    }
+    const LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
+    replay_rows(views.entries(), part, rows.q, rows.log_sum_exp, engine_impl().parallel_for());
+  }
+}
+
+void LayerPrefill::choose_seen(int layer) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  seen_.clear();
+  if (most_entries_seen(late_repeat(engine_impl().model->impl().spec), n) == n) return;
+  staging_->begin_rows(layer, 0, n);
+  LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
+  for (const Group& group : groups_) {
+    if (!group.needs.late_repeat || !group.needs.reference_rows) continue;
+    const LayerView view = views.of(*group.evidence, {.reference_rows = true}, 0);
+    std::vector<std::vector<std::int32_t>> seen = entries_seen_everywhere(view, engine_impl().parallel_for());
+    // Groups differ where one asks for the reference rows of a question: then their repeats see what either chooses.
+    for (std::size_t h = 0; h < seen_.size(); ++h) {
+      std::vector<std::int32_t> both;
+      std::set_union(seen_[h].begin(), seen_[h].end(), seen[h].begin(), seen[h].end(), std::back_inserter(both));
+      seen[h] = std::move(both);
+    }
+    seen_ = std::move(seen);
+  }
 }
 
 void LayerPrefill::end_layer(int layer) {
@@ -189,6 +235,7 @@ void LayerPrefill::store(int layer) {
   if (!engine_impl().model->impl().spec.layers[static_cast<std::size_t>(layer)].owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
+  if (shape.is_cut() && pass->replays(layer)) replay_s_ += seconds_of([&] { replay(layer); });
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n,
                    {.whole = pass->queries().passes(layer, false), .late = pass->queries().passes(layer, true)},
@@ -200,11 +247,6 @@ void LayerPrefill::store(int layer) {
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.sliding_window));
   } else {
     receive_layers_before(layer);
-    if (pass->replays(layer)) {
-      SuffixQueries::Rows& rows = pass->queries().replayed(layer);
-      replay_s_ +=
-          seconds_of([&] { replay_rows(views.entries(), rows.q, rows.log_sum_exp, engine_impl().parallel_for()); });
-    }
     if (observer_) observer_->on_layer(views.with_rows(*observed_, observer_->needs), engine_impl().parallel_for());
     for (Group& group : groups_) score_and_evict(group, views);
   }

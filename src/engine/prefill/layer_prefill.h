@@ -23,6 +23,7 @@ class LayerPrefill final : public Prefill::Impl {
   ~LayerPrefill() override;
 
   void begin_pass() override;
+  void begin_repeat(int layer, const RepeatedPart& part) override;
   void end_layer(int layer) override;
   bool end_pass() override;
   void receive_layers_before(int end) override;
@@ -40,6 +41,11 @@ class LayerPrefill final : public Prefill::Impl {
   };
   // Moves what each session keeps of a layer from the staging buffer to its pages, once all rows have passed the layer.
   void store(int layer);
+  // Chooses the entries of a layer that the rows of the late repeat see wherever the tokens are that they repeat; none:
+  // they see everything.
+  void choose_seen(int layer);
+  // Makes a repeat of the prompt's own rows in a layer before the late repeat.
+  void replay(int layer);
   // Records the reference attention of the rows before the held-out text over the entries before it.
   void add_before(Group& group, LayerView view);
   // Returns whether a session's budget names a loss.
@@ -51,11 +57,12 @@ class LayerPrefill final : public Prefill::Impl {
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
-  int n_together_ = 1;           // layers that rows go through before the next rows begin
-  std::vector<int> to_store_;    // layers passed while the next rank waited for rows
-  int n_received_ = 0;           // layers that receive_layers_before has dealt with
-  double replay_s_ = 0;          // that making a repeat of the prompt's own rows has taken
-  unsigned window_columns_ = 0;  // WindowColumn bits that the sessions' methods need
+  int n_together_ = 1;         // layers that rows go through before the next rows begin
+  std::vector<int> to_store_;  // layers passed while the next rank waited for rows
+  int n_received_ = 0;         // layers that receive_layers_before has dealt with
+  double replay_s_ = 0;        // that making a repeat of the prompt's own rows has taken, and choosing what it sees
+  std::vector<std::vector<std::int32_t>> seen_;  // [n_kv_head], or empty: what choose_seen chose
+  unsigned window_columns_ = 0;                  // WindowColumn bits that the sessions' methods need
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;

@@ -86,6 +86,7 @@ void Prefill::Impl::give_up() {
 bool Prefill::Impl::advance() {
   if (!pass) begin_pass();
   if (pass->is_through()) return end_pass();
+  if (const std::optional<RepeatedPart> part = pass->next_part()) begin_repeat(pass->layer(), *part);
   if (const std::optional<int> layer = pass->step()) end_layer(*layer);
   return true;
 }

@@ -34,6 +34,8 @@ struct Prefill::Impl {
 
   // Begins the first pass, or the next one after an end_pass that returned true.
   virtual void begin_pass() = 0;
+  // Called before the rows of a part of the late repeat go through a layer.
+  virtual void begin_repeat(int /*layer*/, const RepeatedPart& /*part*/) {}
   // Called once all rows of the pass have been through this layer.
   virtual void end_layer(int layer) = 0;
   // Ends a pass whose rows have been through all layers; returns whether there is another.

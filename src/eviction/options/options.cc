@@ -127,7 +127,7 @@ std::vector<std::string> EvictionOptions::evidence() const {
     phrases.emplace_back("a second pass over the prompt: about twice the prefill and its hidden states");
   }
   if (needs.late_repeat) {
-    phrases.emplace_back("a second pass over the prompt from the second third of the layers on");
+    phrases.emplace_back("a second pass over the prompt behind the first sixth of the layers");
   }
   if (needs.reference_rows) phrases.emplace_back("192 query rows of every layer, and their attention's output");
   if (needs.earlier_scores) phrases.emplace_back("the scores that entries had in earlier cuts, 2 bytes each");

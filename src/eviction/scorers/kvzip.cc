@@ -25,9 +25,6 @@ namespace {
 
 using Columns = std::vector<std::vector<float>>;
 
-// The number of tokens on either side of those that a pass repeats in which its rows are looked for (docs/methods.md).
-constexpr std::int32_t kNear = 256;
-
 // Returns the Gram matrices W_O[h] W_O[h]^T of a KV head's query heads, [n_group][value_dim][value_dim].
 std::vector<float> gram_matrices(const LayerView& view, const float* w_o, int kv_head) {
   const int d = view.shape.value_dim, n_group = view.shape.n_group;
@@ -96,13 +93,12 @@ Columns projected_l2_norms(const LayerEvidence& evidence) {
 // Returns the entries of every head that a pass's rows are looked for in: [n_kv_head]. A row of a repeat without a
 // request looks up what follows its token in the prompt: it is found near the tokens that the pass repeats.
 std::vector<kernels::EntryRange> looked_up(const LayerEvidence& evidence, const ReconstructionPass& pass) {
-  if (pass.repeated_position < 0) return prefix_ranges(evidence);
   std::vector<kernels::EntryRange> ranges;
   for (int h = 0; h < evidence.n_kv_head(); ++h) {
     const auto before = [&](std::int32_t position) {
       return std::min(evidence.n_before(h, position), evidence.n_prefix(h));
     };
-    ranges.push_back({before(pass.repeated_position - kNear), before(pass.repeated_position + pass.n_rows + kNear)});
+    ranges.push_back({before(pass.near_first), before(pass.near_end)});
   }
   return ranges;
 }

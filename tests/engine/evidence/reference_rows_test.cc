@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_test_support.h"
+#include "engine/prefill/reconstruction.h"
 #include "eviction/options/registry.h"
 #include "expect_error.h"
 #include "kernels/entries/rows.h"
@@ -298,7 +299,8 @@ TEST(KvZipPlus, IsWhatAttentionAddsToTheResidualStream) {
     const LayerScores scores = find_scorer("kvzip+").score(evidence, options);
     ASSERT_EQ(view.passes.size(), 1U);
     const ReconstructionPass& pass = view.passes[0];
-    EXPECT_EQ(pass.repeated_position, -1);
+    EXPECT_EQ(pass.near_first, 0);
+    EXPECT_GE(pass.near_end, 90);
     const int n_request = pass.n_rows - 90, d = view.shape.key_dim, n_group = view.shape.n_group;
     for (int i = 0; view.layer == 0 && i < 90; ++i) {
       for (int j = 0; j < i; ++j) {
@@ -467,37 +469,49 @@ double exponentials(const std::vector<double>& q, const std::vector<std::vector<
 // Before the layer where the repeat begins, its rows are the prompt's, rotated to the positions after it, and see what
 // the prompt's rows saw when it was read. In that layer their hidden states are still the prompt's, and they see their
 // own rows.
-TEST(LateRepeat, BeginsWithThePromptsRows) {
-  constexpr int kTokens = 600, kPart = 512, kEvery = 37;  // two parts
+void expect_repeat(int n_tokens, bool sees_all) {
+  constexpr int kPart = 512, kNear = 256, kEvery = 37;
   const auto engine = Engine::create(
-      tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .n_ctx = 2 * kTokens, .seed = 3}),
+      tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .n_ctx = 2 * n_tokens, .seed = 3}),
       {.n_threads = 2, .n_batch = 256});
-  SessionOptions options = full_options();
+  SessionOptions options = evicting_options("auto:bits=own,fit=none,repeat=late", "50%");
   options.key_type = options.value_type = EntryType::kF32;
   Session session = engine->open(options);
   std::vector<int> layers;
   prefill_observed(
-      session, random_tokens(kTokens, 300, 5),
-      {.needs = {.log_sum_exp = true, .all_queries = true, .late_repeat = true},
-       .on_layer = [&](const LayerView& view, const ParallelFor&) {
+      session, random_tokens(n_tokens, 300, 5),
+      {.needs = {.log_sum_exp = true, .all_queries = true, .late_repeat = true, .reference_rows = true},
+       .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
          layers.push_back(view.layer);
-         ASSERT_EQ(view.passes.size(), 2);
-         EXPECT_EQ(view.passes[0].n_rows, kPart);
-         EXPECT_EQ(view.passes[1].n_rows, kTokens - kPart);
-         EXPECT_EQ(view.passes[0].repeated_position, 0);
-         EXPECT_EQ(view.passes[1].repeated_position, kPart);
+         ASSERT_EQ(std::ssize(view.passes), (n_tokens + kPart - 1) / kPart);
+         for (int part = 0; part < std::ssize(view.passes); ++part) {
+           const ReconstructionPass& pass = view.passes[static_cast<std::size_t>(part)];
+           EXPECT_EQ(pass.n_rows, std::min(kPart, n_tokens - part * kPart));
+           EXPECT_EQ(pass.near_first, std::max(part * kPart - kNear, 0));
+           EXPECT_EQ(pass.near_end, std::min(part * kPart + kPart + kNear, n_tokens));
+         }
          if (view.layer > 1) return;
          const int d = view.shape.key_dim, n_group = view.shape.n_group;
+         const auto everywhere = entries_seen_everywhere(view, parallel_for);
          for (int head = 0; head < view.n_head; ++head) {
            const std::vector<std::vector<double>> keys = keys_of(view, head / n_group);
-           for (int row = 0; row < kTokens; row += kEvery) {
-             const int part = row / kPart, in_part = row % kPart, shift = kTokens - part * kPart;
+           for (int row = 0; row < n_tokens; row += kEvery) {
+             const int part = row / kPart, in_part = row % kPart, shift = n_tokens - part * kPart;
              const ReconstructionPass& pass = view.passes[static_cast<std::size_t>(part)];
              const float* of_prompt = view.all_q + (std::ptrdiff_t{row} * view.n_head + head) * d;
              const float* q = pass.q + (std::ptrdiff_t{in_part} * view.n_head + head) * d;
              const std::vector<double> expected = turned(of_prompt, d, view.rotation, shift);
              for (int c = 0; c < d; ++c) ASSERT_NEAR(q[c], expected[static_cast<std::size_t>(c)], 2e-4) << row;
-             double sum = exponentials(expected, keys, view.shape.spec.scale, keys.size());
+             std::vector<std::vector<double>> seen = keys;
+             if (!sees_all) {
+               seen.clear();
+               const RepeatedPart near = {.near_first = pass.near_first, .near_end = pass.near_end};
+               const auto entries = entries_seen(everywhere, near);
+               for (const std::int32_t i : entries[static_cast<std::size_t>(head / n_group)]) {
+                 seen.push_back(keys[static_cast<std::size_t>(i)]);
+               }
+             }
+             double sum = exponentials(expected, seen, view.shape.spec.scale, seen.size());
              const std::vector<double> unturned(of_prompt, of_prompt + d);
              if (view.layer == 0) {
                sum += exponentials(unturned, keys, view.shape.spec.scale, static_cast<std::size_t>(row) + 1);
@@ -511,6 +525,50 @@ TEST(LateRepeat, BeginsWithThePromptsRows) {
          }
        }});
   EXPECT_EQ(layers, (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(LateRepeat, BeginsWithThePromptsRows) { expect_repeat(600, true); }  // two parts
+
+// Behind the layers that are not repeated, rows of a longer prompt see what lies near their tokens, and some of the
+// rest.
+TEST(LateRepeat, SeesWhatItRepeatsAndWhatRunningTextAttendsTo) { expect_repeat(1500, false); }
+
+// What rows see: the eighth that reference rows attend to most, the first and last entries, and those near their part.
+TEST(LateRepeat, SeesAnEighthEverywhere) {
+  const auto engine = small_engine();
+  Session session = engine->open(full_options());
+  prefill_observed(
+      session, random_tokens(400, 300, 5),
+      {.needs = {.reference_rows = true}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel) {
+         const auto everywhere = entries_seen_everywhere(view, parallel);
+         LayerEvidence evidence(view, EvictionOptions{}, 0, parallel);
+         const auto& rms = evidence.reference_rms();
+         ASSERT_EQ(std::ssize(everywhere), view.n_kv_head);
+         for (std::size_t h = 0; h < everywhere.size(); ++h) {
+           const std::vector<std::int32_t>& entries = everywhere[h];
+           EXPECT_TRUE(std::ranges::is_sorted(entries));
+           EXPECT_EQ(std::ranges::adjacent_find(entries), entries.end());
+           const auto has = [&](std::int32_t i) { return std::ranges::binary_search(entries, i); };
+           for (std::int32_t i = 0; i < 4; ++i) EXPECT_TRUE(has(i));
+           for (std::int32_t i = 368; i < 400; ++i) EXPECT_TRUE(has(i));
+           float least = HUGE_VALF, most_left = 0;
+           int n_chosen = 0;
+           for (std::int32_t i = 4; i < 368; ++i) {
+             const float of_entry = rms[h][static_cast<std::size_t>(i)];
+             n_chosen += has(i) ? 1 : 0;
+             (has(i) ? least : most_left) = has(i) ? std::min(least, of_entry) : std::max(most_left, of_entry);
+           }
+           EXPECT_GE(least, most_left);
+           EXPECT_LE(n_chosen, 50);
+           EXPECT_GE(n_chosen, 46);  // four of them may be the first
+           const auto seen = entries_seen(everywhere, {.near_first = 100, .near_end = 200})[h];
+           std::vector<std::int32_t> expected = entries;
+           for (std::int32_t i = 100; i < 200; ++i) expected.push_back(i);
+           std::ranges::sort(expected);
+           expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
+           EXPECT_EQ(seen, expected);
+         }
+       }});
 }
 
 }  // namespace
