@@ -94,20 +94,22 @@ void StagingBuffer::end_layer(int layer) {
 
 void StagingBuffer::show_only(std::int32_t n_prompt, std::span<const std::vector<std::int32_t>> entries) {
   assert(std::ssize(entries) == shape_.layer(layer_).n_kv_head && shape_.layer(layer_).sliding_window == 0);
-  shown_ = Shown{.layer = layer_, .first_row = n_prompt};
-  std::vector<ByteCopy> copies;
+  Shown shown = {.layer = layer_, .first_row = n_prompt};
+  std::vector<ByteCopy> copies;  // of one head at a time: memories may hold what they copy
   for (int h = 0; h < std::ssize(entries); ++h) {
     const std::vector<std::int32_t>& of_head = entries[static_cast<std::size_t>(h)];
-    shown_->n_copies.push_back(static_cast<std::int32_t>(of_head.size()));
+    shown.n_copies.push_back(static_cast<std::int32_t>(of_head.size()));
+    copies.clear();
     for (std::size_t i = 0, end = 0; i < of_head.size(); i = end) {
-      while (++end < of_head.size() && of_head[end] == of_head[end - 1] + 1) {
-      }
+      do ++end;
+      while (end < of_head.size() && of_head[end] == of_head[end - 1] + 1);
       const std::size_t from = row(h, of_head[i]), to = row(h, n_prompt + static_cast<std::int32_t>(i)), n = end - i;
       copies.push_back({keys_ + to * key_bytes_, keys_ + from * key_bytes_, n * key_bytes_});
       copies.push_back({values_ + to * value_bytes_, values_ + from * value_bytes_, n * value_bytes_});
     }
+    memory_->copy(copies);
   }
-  memory_->copy(copies);
+  shown_ = std::move(shown);
 }
 
 void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) {

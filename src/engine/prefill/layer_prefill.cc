@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <iterator>
 
 #include "base/process_memory.h"
 #include "engine/estimate.h"
@@ -202,20 +201,13 @@ void LayerPrefill::choose_seen(int layer) {
   const auto n = static_cast<std::int32_t>(tokens.size());
   seen_.clear();
   if (most_entries_seen(late_repeat(engine_impl().model->impl().spec), n) == n) return;
+  const auto group = std::find_if(groups_.begin(), groups_.end(),
+                                  [](const Group& g) { return g.needs.late_repeat && g.needs.reference_rows; });
+  if (group == groups_.end()) return;
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
-  for (const Group& group : groups_) {
-    if (!group.needs.late_repeat || !group.needs.reference_rows) continue;
-    const LayerView view = views.of(*group.evidence, {.reference_rows = true}, 0);
-    std::vector<std::vector<std::int32_t>> seen = entries_seen_everywhere(view, engine_impl().parallel_for());
-    // Groups differ where one asks for the reference rows of a question: then their repeats see what either chooses.
-    for (std::size_t h = 0; h < seen_.size(); ++h) {
-      std::vector<std::int32_t> both;
-      std::set_union(seen_[h].begin(), seen_[h].end(), seen[h].begin(), seen[h].end(), std::back_inserter(both));
-      seen[h] = std::move(both);
-    }
-    seen_ = std::move(seen);
-  }
+  const LayerView view = views.of(*group->evidence, {.reference_rows = true}, 0);  // all groups have these rows
+  seen_ = entries_seen_everywhere(view, engine_impl().parallel_for());
 }
 
 void LayerPrefill::end_layer(int layer) {
