@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 namespace winnow {
 
@@ -13,6 +15,17 @@ struct ByteCopy {
   const std::byte* from;
   std::size_t bytes;
 };
+
+// Adds the copies that put rows of row_bytes bytes, given by their index in `from`, ascending, to one piece at `to`.
+inline void add_gathered_rows(std::byte* to, const std::byte* from, std::size_t row_bytes,
+                              std::span<const std::int32_t> rows, std::vector<ByteCopy>& copies) {
+  for (std::size_t i = 0, end = 0; i < rows.size(); i = end) {
+    for (++end; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    copies.push_back({.to = to + i * row_bytes,
+                      .from = from + static_cast<std::size_t>(rows[i]) * row_bytes,
+                      .bytes = (end - i) * row_bytes});
+  }
+}
 
 // Thread-safe.
 class EntryMemory {

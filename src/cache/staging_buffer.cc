@@ -100,13 +100,9 @@ void StagingBuffer::show_only(std::int32_t n_prompt, std::span<const std::vector
     const std::vector<std::int32_t>& of_head = entries[static_cast<std::size_t>(h)];
     shown.n_copies.push_back(static_cast<std::int32_t>(of_head.size()));
     copies.clear();
-    for (std::size_t i = 0, end = 0; i < of_head.size(); i = end) {
-      do ++end;
-      while (end < of_head.size() && of_head[end] == of_head[end - 1] + 1);
-      const std::size_t from = row(h, of_head[i]), to = row(h, n_prompt + static_cast<std::int32_t>(i)), n = end - i;
-      copies.push_back({keys_ + to * key_bytes_, keys_ + from * key_bytes_, n * key_bytes_});
-      copies.push_back({values_ + to * value_bytes_, values_ + from * value_bytes_, n * value_bytes_});
-    }
+    const std::size_t from = row(h, 0), to = row(h, n_prompt);
+    add_gathered_rows(keys_ + to * key_bytes_, keys_ + from * key_bytes_, key_bytes_, of_head, copies);
+    add_gathered_rows(values_ + to * value_bytes_, values_ + from * value_bytes_, value_bytes_, of_head, copies);
     memory_->copy(copies);
   }
   shown_ = std::move(shown);

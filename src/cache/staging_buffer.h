@@ -81,7 +81,7 @@ class StagingBuffer final : public EntrySink {
   std::int32_t first_row_ = 0;           // of the heads' entries
   std::vector<std::int32_t> n_before_;   // [n_kv_head] entries before the present rows
   std::vector<kernels::EntryRun> runs_;  // [n_kv_head] of the layer, up to and including the present rows
-  // What rows behind the prompt see of a layer; none: everything.
+  // Copies say what rows behind the prompt see of a layer; without them they see everything.
   struct Shown {
     int layer = 0;
     std::int32_t first_row = 0;            // where the copies begin: behind the prompt

@@ -50,7 +50,7 @@ void RowSchedule::add_part(std::int32_t first_row, std::int32_t n_rows, std::int
                   .first_position = first_position + first};
     batch.begins_part = first == 0;
   }
-  if (kind.is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n_rows, .is_late = kind.is_late});
+  if (kind.is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n_rows});
 }
 
 std::vector<RepeatedPart> RowSchedule::repeated_parts() const {

@@ -66,8 +66,7 @@ class RowSchedule {
   };
   struct Suffix {
     std::int32_t first_row = 0, n_rows = 0;
-    bool is_late = false;
-    std::optional<RepeatedPart> repeated{};  // if it is late
+    std::optional<RepeatedPart> repeated{};  // by a late one
   };
   // A range of batches that go through the layers taken together before the next range does.
   struct Sweep {

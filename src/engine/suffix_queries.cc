@@ -70,7 +70,7 @@ std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
   const bool is_replayed = is_late && schedule_.replays(layer);
   std::vector<ReconstructionPass> passes;
   for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {
-    if (suffix.is_late != is_late) continue;
+    if (suffix.repeated.has_value() != is_late) continue;
     const QueryCopies queries = is_replayed ? replayed(layer).from(spec, suffix.first_row - schedule_.first_repeated())
                                             : suffixes_.from(spec, suffix.first_row - n_tokens_);
     ReconstructionPass& pass = passes.emplace_back();

@@ -163,18 +163,10 @@ void DevicePass::keep_queries(const float* q) {
 
 // Queues a copy of some of the present layer's query rows, given ascending, to one piece, and returns where that lies.
 const float* DevicePass::gather(const float* q, std::span<const std::int32_t> rows) {
-  const auto width = static_cast<std::size_t>(spec().q_size());
-  const std::size_t bytes = width * sizeof(float);
+  const std::size_t bytes = static_cast<std::size_t>(spec().q_size()) * sizeof(float);
   grow(device_, gathered_, rows.size() * bytes);
   std::vector<ByteCopy> copies;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto* from = reinterpret_cast<const std::byte*>(q + static_cast<std::size_t>(rows[i]) * width);
-    if (!copies.empty() && copies.back().from + copies.back().bytes == from) {
-      copies.back().bytes += bytes;
-    } else {
-      copies.push_back({.to = gathered_.data() + i * bytes, .from = from, .bytes = bytes});
-    }
-  }
+  add_gathered_rows(gathered_.data(), reinterpret_cast<const std::byte*>(q), bytes, rows, copies);
   device_.memory()->copy(copies);
   return gathered_.as<float>();
 }

@@ -24,8 +24,8 @@ constexpr std::int32_t kPart = 2048;
 constexpr std::int32_t kLatePart = 512;
 constexpr std::int32_t kNear = 256;  // tokens on either side of a part
 
-// Of the entries, one in so many is seen by the rows of all parts, and the first and last ones: attention sinks, and
-// what the sequence ends with.
+// The rows of all parts see one in so many of the entries, and the first and last ones: attention sinks, and what the
+// sequence ends with.
 constexpr std::int32_t kOneIn = 8, kFirst = 4, kLast = 32;
 
 }  // namespace

@@ -533,7 +533,7 @@ TEST(LateRepeat, BeginsWithThePromptsRows) { expect_repeat(600, true); }  // two
 // rest.
 TEST(LateRepeat, SeesWhatItRepeatsAndWhatRunningTextAttendsTo) { expect_repeat(1500, false); }
 
-// What rows see: the eighth that reference rows attend to most, the first and last entries, and those near their part.
+// Rows see the eighth that reference rows attend to most, the first and last entries, and those near their part.
 TEST(LateRepeat, SeesAnEighthEverywhere) {
   const auto engine = small_engine();
   Session session = engine->open(full_options());
