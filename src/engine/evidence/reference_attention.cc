@@ -33,6 +33,22 @@ std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, LayerRange rang
 }
 
 void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_for) {
+  const auto is_of_layer = [&](const Head& head) { return head.layer == view.layer; };
+  if (std::none_of(heads_.begin(), heads_.end(), is_of_layer)) record(view, parallel_for);
+  const auto first = std::find_if(heads_.begin(), heads_.end(), is_of_layer);
+  const auto n_group = static_cast<std::size_t>(view.shape.n_group),
+             n_kv_head = static_cast<std::size_t>(view.n_kv_head);
+  log_sum_exp_.resize(static_cast<std::size_t>(view.n_reference_rows * view.n_head));
+  for (std::size_t h = 0; h < n_kv_head; ++h) {
+    const std::vector<float>& of_head = first[static_cast<std::ptrdiff_t>(h)].log_sum_exp;
+    for (std::size_t i = 0; i < of_head.size(); ++i) {
+      log_sum_exp_[(i / n_group * n_kv_head + h) * n_group + i % n_group] = of_head[i];
+    }
+  }
+  view.reference_log_sum_exp = log_sum_exp_.data();
+}
+
+void ReferenceAttention::record(const LayerView& view, const ParallelFor& parallel_for) {
   const std::size_t first = heads_.size();
   const auto n_group = static_cast<std::size_t>(view.shape.n_group);
   const auto n_rows = static_cast<std::size_t>(view.n_reference_rows);
@@ -85,14 +101,6 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
                          head.target.data() + to * row_bytes(kStored, value_dim), value_dim);
     }
   });
-  log_sum_exp_.resize(n_rows * static_cast<std::size_t>(view.n_head));
-  for (std::size_t h = 0; h < static_cast<std::size_t>(view.n_kv_head); ++h) {
-    const std::vector<float>& of_head = heads_[first + h].log_sum_exp;
-    for (std::size_t i = 0; i < of_head.size(); ++i) {
-      log_sum_exp_[(i / n_group * static_cast<std::size_t>(view.n_kv_head) + h) * n_group + i % n_group] = of_head[i];
-    }
-  }
-  view.reference_log_sum_exp = log_sum_exp_.data();
   if (view.shape.spec.sink_logits == nullptr) return;
   for (std::size_t i = first; i < heads_.size(); ++i) {
     for (std::size_t r = 0; r < n_rows * n_group; ++r)

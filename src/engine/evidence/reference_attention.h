@@ -25,8 +25,8 @@ class ReferenceAttention {
   // Returns the most bytes that a prompt or turn of n_tokens tokens takes.
   static std::size_t bytes_for(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens);
 
-  // Records the attention of the view's reference rows over all its entries, and gives the view their log-sum-exps,
-  // valid until the next layer is added.
+  // Records the attention of the view's reference rows over all its entries, once a layer, and gives the view their
+  // log-sum-exps, valid until the next call.
   void add_layer(LayerView& view, const ParallelFor& parallel_for);
 
   // Refits the values of the recorded layers' entries in `cache`, head by head, then codes them. Called once their
@@ -44,11 +44,12 @@ class ReferenceAttention {
     std::vector<std::byte> q, target;  // [n_rows][key_dim], [n_rows][value_dim], kStored
     std::vector<float> log_sum_exp, sink_logits;
   };
+  void record(const LayerView& view, const ParallelFor& parallel_for);
   void refit_head(const Head& head, RaggedCache& cache) const;
 
   std::shared_ptr<void> reservation_;
   std::vector<Head> heads_;
-  std::vector<float> log_sum_exp_;  // [n_reference_rows][n_head] of the latest layer
+  std::vector<float> log_sum_exp_;  // [n_reference_rows][n_head] of the layer last asked for
 };
 
 }  // namespace winnow

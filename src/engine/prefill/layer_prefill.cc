@@ -206,7 +206,8 @@ void LayerPrefill::choose_seen(int layer) {
   if (group == groups_.end()) return;
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
-  const LayerView view = views.of(*group->evidence, {.reference_rows = true}, 0);  // all groups have these rows
+  LayerView view = views.of(*group->evidence, {.reference_rows = true}, 0);  // all groups have these rows
+  if (group->reference) group->reference->add_layer(view, engine_impl().parallel_for());
   seen_ = entries_seen_everywhere(view, engine_impl().parallel_for());
 }
 
