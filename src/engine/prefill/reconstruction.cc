@@ -19,10 +19,10 @@ namespace {
 // Tokens that are repeated together: the later of them attend to those before.
 constexpr std::int32_t kPart = 2048;
 // The same for a late repeat. What a row finds among the rows before it, it does not look up in the prompt, and its
-// hidden state knows the tokens before it anyway: with 2,048, more needles are lost. Fewer than 512 gain little, and
-// make batches smaller (docs/methods.md).
-constexpr std::int32_t kLatePart = 512;
-constexpr std::int32_t kNear = 256;  // tokens on either side of a part
+// hidden state knows the tokens before it anyway: with 2,048, more needles are lost. All rows of a part see what lies
+// near any of them, so a short part sees less; batches shorter still make slower products (docs/methods.md).
+constexpr std::int32_t kLatePart = 256;
+constexpr std::int32_t kNear = 128;  // tokens on either side of a part
 
 // The rows of all parts see one in so many of the entries, and the first and last ones: attention sinks, and what the
 // sequence ends with.

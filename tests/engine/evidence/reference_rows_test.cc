@@ -470,7 +470,7 @@ double exponentials(const std::vector<double>& q, const std::vector<std::vector<
 // the prompt's rows saw when it was read. In that layer their hidden states are still the prompt's, and they see their
 // own rows.
 void expect_repeat(int n_tokens, bool sees_all) {
-  constexpr int kPart = 512, kNear = 256, kEvery = 37;
+  constexpr int kPart = 256, kNear = 128, kEvery = 37;
   const auto engine = Engine::create(
       tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .n_ctx = 2 * n_tokens, .seed = 3}),
       {.n_threads = 2, .n_batch = 256});
@@ -527,7 +527,7 @@ void expect_repeat(int n_tokens, bool sees_all) {
   EXPECT_EQ(layers, (std::vector<int>{0, 1, 2, 3}));
 }
 
-TEST(LateRepeat, BeginsWithThePromptsRows) { expect_repeat(600, true); }  // two parts
+TEST(LateRepeat, BeginsWithThePromptsRows) { expect_repeat(600, true); }  // three parts
 
 // Behind the layers that are not repeated, rows of a longer prompt see what lies near their tokens, and some of the
 // rest.
