@@ -14,8 +14,8 @@
 namespace winnow::test {
 namespace {
 
-// What a late repeat sees is chosen with the log-sum-exps before values are refitted to the outputs: one recording
-// serves both.
+// One recording serves the choice of what a late repeat sees, which needs the log-sum-exps, and the values that are
+// refitted to the outputs later.
 TEST(ReferenceAttention, IsRecordedOnceALayer) {
   constexpr int kTokens = 300;
   const auto engine = small_engine();
