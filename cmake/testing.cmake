@@ -25,16 +25,21 @@ if(CMAKE_POSITION_INDEPENDENT_CODE)
 endif()
 set_target_properties(winnow_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 
+# Random inputs. They are optimised with sanitizers, too (tests/normal_numbers.h).
+add_library(winnow_normal_numbers STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/normal_numbers.cc)
+target_include_directories(winnow_normal_numbers PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+winnow_target(winnow_normal_numbers)
+target_compile_options(winnow_normal_numbers PRIVATE -O2)
+
 function(winnow_test name)
   cmake_parse_arguments(ARG "E2E;ONE_PROCESS;OPTIMISED" "COST" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   if(CMAKE_CROSSCOMPILING_EMULATOR)
     target_compile_definitions(${name} PRIVATE WINNOW_EMULATED)  # tests/sanitizers.h
   endif()
-  target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main
-    OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as for the precompiled headers
+  target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} winnow_normal_numbers GTest::gtest
+    GTest::gtest_main OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as for the precompiled headers
   if(ARG_OPTIMISED AND WINNOW_SANITIZE)
     winnow_target(${name})
   else()

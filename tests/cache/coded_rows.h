@@ -15,6 +15,7 @@
 #include "cache/cache_test_support.h"
 #include "cache/entry_copies.h"
 #include "kernels/entries/rows.h"
+#include "normal_numbers.h"
 
 namespace winnow {
 
@@ -24,10 +25,7 @@ struct Row {
 };
 
 inline std::vector<float> normal_row(std::mt19937& random, int n) {
-  std::normal_distribution<float> normal;
-  std::vector<float> row(static_cast<std::size_t>(n));
-  for (float& x : row) x = normal(random);
-  return row;
+  return test::normal_numbers(static_cast<std::size_t>(n), random);
 }
 
 inline void store(RaggedCache& cache, int layer, int head, std::int32_t entry, const Row& row) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "eviction/cut/cut.h"
+#include "normal_numbers.h"
 #include "winnow/layer_view.h"
 
 namespace winnow::testing {
@@ -36,11 +37,8 @@ class RandomCache {
   RandomCache(int layers, int kv_heads, int group, int dim, std::int32_t tokens, unsigned seed, double contrast = 1.0)
       : n_layer(layers), n_kv_head(kv_heads), n_group(group), head_dim(dim), n_tokens(tokens) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
     const auto draw = [&](std::size_t n, double scale) {
-      std::vector<float> data(n);
-      for (float& x : data) x = normal(random) * static_cast<float>(scale);
-      return data;
+      return test::normal_numbers(n, random, 0, static_cast<float>(scale));
     };
     std::vector<std::int32_t> all(n_tokens);
     std::iota(all.begin(), all.end(), 0);

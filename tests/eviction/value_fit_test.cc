@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "normal_numbers.h"
+
 namespace winnow {
 namespace {
 
@@ -15,11 +17,7 @@ constexpr int kHeadDim = 16;
 constexpr float kScale = 0.25F;
 
 std::vector<float> random_rows(int n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> rows(static_cast<std::size_t>(n * kHeadDim));
-  for (float& x : rows) x = normal(random);
-  return rows;
+  return test::normal_numbers(static_cast<std::size_t>(n * kHeadDim), seed);
 }
 
 double dot(const float* a, const float* b) {

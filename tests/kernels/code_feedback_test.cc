@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "kernels/entries/rotated_codes.h"
-#include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 constexpr EntryType kCoded[] = {EntryType::kR4, EntryType::kR3};
 constexpr int kHeadSizes[] = {16, 48, 64, 80, 128, 256};

@@ -9,12 +9,14 @@
 
 #include "kernels/entries/rotated_codes.h"
 #include "kernels/entries/rows.h"
-#include "kernels/normal_numbers.h"
 #include "kernels/simd/tiling.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 class CodeProducts : public EveryIsa {};
 

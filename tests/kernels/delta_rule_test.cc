@@ -6,11 +6,13 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 struct Inputs {
   std::vector<float> qkv, alpha, beta, decay, decay_bias;

@@ -9,15 +9,13 @@
 
 #include "kernels/quantised_matrix.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
 
 std::vector<float> random_rows(std::int64_t n_in, std::int64_t n_rows) {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<std::size_t>(n_rows * n_in));
-  for (float& number : x) number = normal(random);
+  std::vector<float> x = test::normal_numbers(static_cast<std::size_t>(n_rows * n_in), 7);
   std::fill_n(x.begin(), 32, 0.0F);  // a block of zeros
   // The largest integers of either sign overflow first.
   for (std::size_t i = 32; i < 64 && i < x.size(); ++i) x[i] = i % 8 < 4 ? 3.0F : -3.0F;

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 class RmsNorm : public EveryIsa {};
 

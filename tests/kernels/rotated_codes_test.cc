@@ -10,6 +10,7 @@
 #include "kernels/entries/nearest_level.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
@@ -18,11 +19,7 @@ constexpr EntryType kCoded[] = {EntryType::kR4, EntryType::kR3};
 constexpr int kHeadSizes[] = {16, 48, 64, 80, 96, 128, 192, 256, 512};
 
 std::vector<float> random_row(int n, unsigned seed, float magnitude = 1.0F) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> row(static_cast<std::size_t>(n));
-  for (float& x : row) x = magnitude * normal(random);
-  return row;
+  return test::normal_numbers(static_cast<std::size_t>(n), seed, 0, magnitude);
 }
 
 std::vector<std::byte> stored(EntryType type, const std::vector<float>& row) {

@@ -8,14 +8,16 @@
 #include <limits>
 
 #include "kernels/entries/rotated_codes.h"
-#include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
 #include "kernels/statistics/bf16_statistics.h"
 #include "kernels/statistics/projected_norms.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 constexpr EntryType kAllTypes[] = {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0,
                                    EntryType::kQ4_0};

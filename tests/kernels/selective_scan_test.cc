@@ -6,11 +6,13 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 struct Shape {
   std::size_t key_dim, value_dim, n_key_heads, n_value_heads;

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/normal_numbers.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 // Returns y [n_rows][n] from an empty past. Rows are b, c and x if is_gated, else x, with SiLU applied to the outputs.
 std::vector<double> reference(const ShortConvolution& convolution, const std::vector<float>& rows, std::size_t n_rows,

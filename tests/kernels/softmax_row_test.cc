@@ -7,11 +7,13 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::kernels {
 namespace {
+
+using test::normal_numbers;
 
 class SoftmaxRow : public EveryIsa {};
 

@@ -15,6 +15,7 @@
 
 #include "kernels/entries/rows.h"
 #include "kernels/simd/isa.h"
+#include "normal_numbers.h"
 #include "winnow/entries.h"
 
 namespace winnow::kernels {
@@ -36,12 +37,10 @@ class TestHead {
 
   TestHead(const AttentionShape& shape, const Options& options, unsigned seed) : shape_(shape) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
     std::uniform_int_distribution<int> gap(1, options.max_gap);
     const auto add_row = [&](EntryType type, int n, float magnitude, std::vector<std::byte>& to,
                              std::span<const float> added = {}) {
-      std::vector<float> row(static_cast<std::size_t>(n));
-      for (float& x : row) x = magnitude * normal(random);
+      std::vector<float> row = test::normal_numbers(static_cast<std::size_t>(n), random, 0, magnitude);
       for (std::size_t i = 0; i < added.size(); ++i) row[i] += added[i];
       const std::size_t bytes = row_bytes(type, n);
       to.resize(to.size() + bytes);
@@ -113,10 +112,8 @@ class TestQueries {
  public:
   TestQueries(const AttentionShape& shape, int n_rows, unsigned seed, float magnitude = 1.0F)
       : stride_(shape.n_group * shape.key_dim + 48), n_rows_(n_rows) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    numbers_.resize(static_cast<std::size_t>(stride_) * static_cast<std::size_t>(n_rows) + 16);
-    for (float& x : numbers_) x = magnitude * normal(random);
+    const auto size = static_cast<std::size_t>(stride_) * static_cast<std::size_t>(n_rows) + 16;
+    numbers_ = test::normal_numbers(size, seed, 0, magnitude);
   }
 
   QueryRows rows(int n_visible, int first_position) const {

@@ -342,7 +342,7 @@ TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
   constexpr int kTokens = test::kIsSlow ? 90 : 210;  // quadratic time in the references; blocks have 64 rows
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
     expect_folded_columns(type, 3, kTokens);
-    expect_folded_columns(type, kMaxGroup, 70);
+    if (!test::kIsSlow || type == EntryType::kF16) expect_folded_columns(type, kMaxGroup, 70);
   }
   for (const EntryType type : {EntryType::kF16, EntryType::kR4}) expect_folded_columns(type, 3, kTokens, 1.0F);
 }

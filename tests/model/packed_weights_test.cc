@@ -12,20 +12,14 @@
 #include "kernels/simd/isa.h"
 #include "model/compute.h"
 #include "model/weights.h"
+#include "normal_numbers.h"
 
 namespace winnow {
 namespace {
 
-std::vector<float> normal(std::size_t n, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(n);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
-
 ggml_tensor* random_matrix(ggml_context* context, ggml_type type, int n_in, int n_out, std::uint32_t seed) {
-  const std::vector<float> values = normal(static_cast<std::size_t>(n_in) * static_cast<std::size_t>(n_out), seed);
+  const std::vector<float> values =
+      test::normal_numbers(static_cast<std::size_t>(n_in) * static_cast<std::size_t>(n_out), seed);
   ggml_tensor* tensor = ggml_new_tensor_2d(context, type, n_in, n_out);
   if (type == GGML_TYPE_F32) {
     std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
@@ -61,7 +55,8 @@ double deviation(const ggml_tensor* weight, const std::vector<float>& x, const f
 }
 
 double product_deviation(PackedLayer& packed, Compute& compute, ggml_tensor* weight, int n_rows) {
-  std::vector<float> x = normal(static_cast<std::size_t>(weight->ne[0]) * static_cast<std::size_t>(n_rows), 99);
+  std::vector<float> x =
+      test::normal_numbers(static_cast<std::size_t>(weight->ne[0]) * static_cast<std::size_t>(n_rows), 99);
   packed.prepare(n_rows);
   Graph graph(8);
   ggml_tensor* y = packed_product(graph.context(), *packed.find(weight),

@@ -13,23 +13,16 @@
 #include "kernels/simd/isa.h"
 #include "model/compute.h"
 #include "model/weights.h"
+#include "normal_numbers.h"
 
 namespace winnow {
 namespace {
-
-std::vector<float> normal(std::int64_t n, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (float& value : values) value = distribution(random);
-  return values;
-}
 
 constexpr std::int64_t kIn = 512, kOut = 70;
 
 ggml_tensor* random_matrix(ggml_context* context, ggml_type type, std::uint32_t seed) {
   ggml_tensor* tensor = ggml_new_tensor_2d(context, type, kIn, kOut);
-  ggml_quantize_chunk(type, normal(kIn * kOut, seed).data(), tensor->data, 0, kOut, kIn, nullptr);
+  ggml_quantize_chunk(type, test::normal_numbers(kIn * kOut, seed).data(), tensor->data, 0, kOut, kIn, nullptr);
   return tensor;
 }
 
@@ -83,7 +76,7 @@ TEST(StoredProductTest, IsNotFartherFromTheExactOneThanGgmls) {
   const ggml_context_ptr context(
       ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   Compute compute(2);
-  const std::vector<float> x = normal(40 * kIn, 99);
+  const std::vector<float> x = test::normal_numbers(40 * kIn, 99);
   for (const kernels::WeightBlocksInfo& info : kernels::kWeightBlocks) {
     ggml_tensor* weight = random_matrix(context.get(), type_named(info.name), 1);
     ASSERT_EQ(ggml_blck_size(weight->type), info.n_weights) << info.name;
@@ -105,7 +98,7 @@ TEST(StoredProductTest, IsTheSameBitsForAnyNumberOfRowsAndThreads) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
   const ggml_context_ptr context(
       ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
-  const std::vector<float> x = normal(20 * kIn, 99);
+  const std::vector<float> x = test::normal_numbers(20 * kIn, 99);
   for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q4_0}) {
     ggml_tensor* weight = random_matrix(context.get(), type, 1);
     Compute one(1);
@@ -127,7 +120,7 @@ TEST(StoredProductTest, ProductsOfTheSameRowsShareWhatIsQuantised) {
   ggml_tensor* weights[] = {random_matrix(context.get(), GGML_TYPE_Q4_K, 1),
                             random_matrix(context.get(), GGML_TYPE_Q6_K, 2)};
   Compute compute(2);
-  const std::vector<float> x = normal(9 * kIn, 99);
+  const std::vector<float> x = test::normal_numbers(9 * kIn, 99);
   const std::vector<float> both = computed(compute, x, [&](ggml_context* graph_context, ggml_tensor* input) {
     QuantisedRows rows;
     ggml_tensor* first = stored_product(graph_context, weights[0], input, compute, rows);

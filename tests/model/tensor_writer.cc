@@ -6,6 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "normal_numbers.h"
+
 namespace winnow::test {
 namespace {
 
@@ -78,9 +80,9 @@ void TensorWriter::float_matrix(const std::string& name, int n_in, int n_out, fl
 }
 
 void TensorWriter::constants(const std::string& name, int n, int n_rows, float mean, float deviation) {
-  const std::vector<float> values = normal(std::int64_t{n} * n_rows, mean, deviation);
   ggml_tensor* tensor = make(GGML_TYPE_F32, n, n_rows, 1);
-  std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
+  fill_normal({static_cast<float*>(tensor->data), static_cast<std::size_t>(std::int64_t{n} * n_rows)}, random_, mean,
+              deviation);
   add(name, tensor);
 }
 
@@ -110,7 +112,8 @@ ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n
     std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
     if (has_grid(type)) {
       draw_codes(type, random_, n, deviation, out);
-    } else if (const std::vector<float> values = normal(n, 0, deviation); type == GGML_TYPE_F32) {
+    } else if (const std::vector<float> values = normal_numbers(static_cast<std::size_t>(n), random_, 0, deviation);
+               type == GGML_TYPE_F32) {
       std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
     } else {
       ggml_quantize_chunk(type, values.data(), out, 0, n_drawn, n_in, nullptr);
@@ -121,13 +124,6 @@ ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n
     }
   }
   return tensor;
-}
-
-std::vector<float> TensorWriter::normal(std::int64_t n, float mean, float deviation) {
-  std::normal_distribution<float> distribution(mean, deviation);
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (float& value : values) value = distribution(random_);
-  return values;
 }
 
 void TensorWriter::add(const std::string& name, ggml_tensor* tensor) {

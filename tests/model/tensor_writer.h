@@ -32,7 +32,6 @@ class TensorWriter {
  private:
   ggml_tensor* make(ggml_type type, int n_in, int n_out, int n_matrices);
   ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain);
-  std::vector<float> normal(std::int64_t n, float mean, float deviation);
   void add(const std::string& name, ggml_tensor* tensor);
 
   gguf_context* file_;

@@ -7,17 +7,12 @@
 #include <vector>
 
 #include "device/kernels/host_kernels.h"
+#include "normal_numbers.h"
 
 namespace winnow::device {
 namespace {
 
-std::vector<float> numbers(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution(0, 2);
-  std::vector<float> values(n);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
+std::vector<float> numbers(std::size_t n, unsigned seed) { return test::normal_numbers(n, seed, 0, 2); }
 
 float as_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16U); }
 

@@ -12,6 +12,7 @@
 #include "cache/cache_shape.h"
 #include "device/kernel_plans.h"
 #include "kernels/entries/rows.h"
+#include "normal_numbers.h"
 #include "winnow/entries.h"
 
 namespace winnow::device {
@@ -30,7 +31,6 @@ class TestPages {
             const std::vector<RowTypes>& codes = {})
       : layer_(layer), first_slot_(first_slot), n_entries_(n_entries) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
     const int n_pages = (first_slot + n_entries + kPageEntries - 1) / kPageEntries;
     for (int i = 0; i < n_pages; ++i) {
       const bool is_coded = !codes.empty() && i + 1 < n_pages;
@@ -42,16 +42,15 @@ class TestPages {
           {marked(keys_.back().get(), types_.back().key), marked(values_.back().get(), types_.back().value)});
     }
     if (!codes.empty()) {
-      std::vector<float> origin(static_cast<std::size_t>(layer.key_dim));
-      for (float& x : origin) x = 2 * normal(random);
+      const auto origin = test::normal_numbers(static_cast<std::size_t>(layer.key_dim), random, 0, 2);
       origin_.resize(origin.size() / 8);
       kernels::store_row(EntryType::kF16, origin.data(), reinterpret_cast<std::byte*>(origin_.data()), layer.key_dim);
     }
     std::vector<float> row(static_cast<std::size_t>(std::max(layer.key_dim, layer.value_dim)));
     for (int e = 0; e < n_entries; ++e) {
-      for (float& x : row) x = magnitude * normal(random);
+      test::fill_normal(row, random, 0, magnitude);
       kernels::store_row(types_of(e).key, row.data(), key(e), layer.key_dim);
-      for (float& x : row) x = normal(random);
+      test::fill_normal(row, random);
       kernels::store_row(types_of(e).value, row.data(), value(e), layer.value_dim);
     }
   }

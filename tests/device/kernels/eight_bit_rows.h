@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/kernel_plans.h"
+#include "normal_numbers.h"
 
 namespace winnow::device {
 
@@ -34,9 +35,8 @@ class AlignedArray {
 };
 
 inline AlignedArray<float> random_floats(std::size_t n, std::mt19937& random, float magnitude = 1.0F) {
-  std::normal_distribution<float> normal;
   AlignedArray<float> x(n);
-  for (std::size_t i = 0; i < n; ++i) x[i] = magnitude * normal(random);
+  test::fill_normal({x.data(), n}, random, 0, magnitude);
   return x;
 }
 

@@ -13,6 +13,7 @@
 #include "device/kernel_plans.h"
 #include "device/kernels/device_pages.h"
 #include "kernels/test_head.h"
+#include "normal_numbers.h"
 
 namespace winnow::device {
 
@@ -87,8 +88,7 @@ class AlignedRows {
  public:
   AlignedRows(std::size_t n, unsigned seed, float magnitude = 1.0F) : numbers_(n / 4 + 1) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < n; ++i) data()[i] = magnitude * normal(random);
+    test::fill_normal({data(), n}, random, 0, magnitude);
   }
   float* data() { return numbers_.data()->x; }
   const float* data() const { return numbers_.data()->x; }

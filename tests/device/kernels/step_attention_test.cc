@@ -11,14 +11,14 @@
 #include "device/kernel_plans.h"
 #include "device/kernels/device_pages.h"
 #include "device/kernels/host_kernels.h"
-#include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
+#include "normal_numbers.h"
 
 namespace winnow::device {
 namespace {
 
-using kernels::normal_numbers;
 using simt::ThreadOrder;
+using test::normal_numbers;
 
 constexpr ThreadOrder kOrders[] = {ThreadOrder::kAscending, ThreadOrder::kDescending, ThreadOrder::kRandom};
 
