@@ -279,7 +279,7 @@ TEST_P(CausalAttention, LargeScoresStayFinite) {
                    {.n_visible = 100, .n_rows = 20, .magnitude = 30.0F, .tolerance = 1e-3});
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, CausalAttention, testing::ValuesIn(vector_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, CausalAttention, testing::ValuesIn(bf16_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

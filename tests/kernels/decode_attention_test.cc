@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/bf16_attention.h"
 #include "kernels/attention/code_products.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
@@ -317,9 +316,7 @@ TEST_P(DecodeAttention, AgreesWithCausalAttention) {
     TestScratch scratch(causal_attention_scratch_bytes(shape));
     causal_attention(shape, head.entries(), queries.rows(500, 499), {causal.data(), 3 * 64, nullptr}, scratch.span());
     const std::vector<float> decoded = decode(shape, head.entries(), queries.q(), 499, 2);
-    // Products of bfloat16 for prompts round queries and weights; decoding rounds neither.
-    const float tolerance = prefers_bf16_attention(shape) ? 2e-2F : 2e-6F;
-    for (std::size_t i = 0; i < causal.size(); ++i) ASSERT_NEAR(causal[i], decoded[i], tolerance);
+    for (std::size_t i = 0; i < causal.size(); ++i) ASSERT_NEAR(causal[i], decoded[i], 2e-6F);
   }
 }
 

@@ -223,7 +223,7 @@ TEST_P(Rows, ProjectedNormsMatchTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Rows, testing::ValuesIn(vector_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Rows, testing::ValuesIn(bf16_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

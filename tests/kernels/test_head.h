@@ -3,14 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/entries/rows.h"
@@ -157,13 +160,19 @@ class EveryIsa : public testing::TestWithParam<std::string> {
   void TearDown() override { force_isa(""); }
 };
 
-// Returns the instruction sets with vectors of their own. The others only add products of bytes to one of these.
-inline std::vector<std::string> vector_isas() {
+inline std::vector<std::string> isas_but(std::initializer_list<std::string_view> left_out) {
   std::vector<std::string> names = supported_isas();
-  std::erase_if(
-      names, [](const std::string& name) { return name == "AVX2_VNNI" || name == "NEON_DOT" || name == "NEON_I8MM"; });
+  std::erase_if(names, [&](const std::string& name) { return std::ranges::find(left_out, name) != left_out.end(); });
   return names;
 }
+
+// Returns the instruction sets with vectors of their own. The others only add products to one of these.
+inline std::vector<std::string> vector_isas() {
+  return isas_but({"AVX2_VNNI", "AVX3_BF16", "AMX_BF16", "NEON_DOT", "NEON_I8MM"});
+}
+
+// Returns these and the sets that add products of bfloat16, not of bytes.
+inline std::vector<std::string> bf16_isas() { return isas_but({"AVX2_VNNI", "NEON_DOT", "NEON_I8MM"}); }
 
 inline std::string isa_test_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
 

@@ -347,7 +347,7 @@ TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
   for (const EntryType type : {EntryType::kF16, EntryType::kR4}) expect_folded_columns(type, 3, kTokens, 1.0F);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(vector_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(bf16_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels
