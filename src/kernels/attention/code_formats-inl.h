@@ -217,8 +217,8 @@ struct CodeShape {
   std::size_t block_bytes;
 };
 
-template <class Format>
 // Packs a block of a query for products with the format's codes.
+template <class Format>
 void pack_query(const float* q, int block, PackedQuery& out) {
   float high = 0;
   for (int i = 0; i < block; ++i) high = std::max(high, std::abs(q[i]));

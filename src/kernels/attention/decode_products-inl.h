@@ -263,8 +263,8 @@ HWY_INLINE void with_head_passes(int n_group, const Function& f) {
   }
 }
 
-template <class Row>
 // Scores a block of keys for all heads, pass by pass.
+template <class Row>
 void score_heads(const float* queries, int n_group, int head_dim, const Rows& keys, std::int32_t n, Ahead& ahead,
                  float* scores) {
   constexpr int kMost = kMaxHeads / 2;
@@ -276,8 +276,8 @@ void score_heads(const float* queries, int n_group, int head_dim, const Rows& ke
   });
 }
 
-template <class Row>
 // Adds a block's weighted values to all heads' sums, pass by pass.
+template <class Row>
 void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Rows& values, std::int32_t n, Ahead& ahead,
                float* sums, std::size_t sums_stride) {
   const int n_passes = n_head_passes(n_group);

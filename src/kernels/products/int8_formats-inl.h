@@ -47,8 +47,8 @@ HWY_INLINE void unpack_half_scales(auto& out, int block, Int low, Int high, Floa
   }
 }
 
-template <WeightBlocks blocks>
 // The properties of a format with one scale for each block of 32 weights; other formats override them.
+template <WeightBlocks blocks>
 struct OneScale {
   static constexpr WeightBlocks kBlocks = blocks;
   static constexpr bool kHalves = false;            // each half block has its own scale
