@@ -13,6 +13,7 @@
 #include "base/aligned_bytes.h"
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/entry_statistics.h"
+#include "eviction/evidence/head_parts.h"
 #include "eviction/evidence/own_keys.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/evidence/query_rows.h"
@@ -105,13 +106,6 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
 
 namespace {
 
-// A work item: entries [first, last) of a head.
-struct HeadPart {
-  int head;
-  std::int32_t first;
-  std::int32_t last;
-};
-
 // A statistic, and its cost for those that share it.
 template <typename Value>
 struct Shared {
@@ -121,18 +115,6 @@ struct Shared {
 
 using Columns = std::vector<std::vector<float>>;
 using RowsOf = std::function<kernels::QueryRows(int head)>;
-
-// Returns the first n_of(head) entries of every head, in parts of `size`.
-std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size,
-                                const std::function<std::int32_t(int head)>& n_of) {
-  std::vector<HeadPart> parts;
-  for (int h = 0; h < evidence.n_kv_head(); ++h) {
-    for (std::int32_t first = 0; first < n_of(h); first += size) {
-      parts.push_back({.head = h, .first = first, .last = std::min(first + size, n_of(h))});
-    }
-  }
-  return parts;
-}
 
 // Measures each of a head's entries: [n_entries].
 using MeasureHead = std::function<void(const LayerView& view, int head, std::span<float> out)>;
@@ -170,8 +152,7 @@ void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries&
   }
 }
 
-// There are fewer heads than threads, so heads are cut into parts of this size. It does not depend on the number of
-// threads, and neither do the sums.
+// The entries of a part of a head (head_parts.h).
 constexpr std::int32_t kPart = 1024;
 
 // Returns the rows' sums over all of a head's entries, without sink logits: [n_kv_head][n_group * n_rows].
@@ -469,11 +450,22 @@ std::vector<double> LayerEvidence::expected_scores(int head, std::span<const dou
 std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const double> mean,
                                                                 std::span<const double> covariance) const {
   if (view_.statistics != nullptr) return view_.statistics->expected_scores(mean, covariance);
+  const LayerView& view = this->view();
+  const std::size_t n_mean = at(n_group()) * at(view.shape.key_dim), n_covariance = n_mean * at(view.shape.key_dim);
   std::vector<std::vector<double>> scores(at(n_kv_head()));
-  const std::size_t n_mean = at(n_group()) * at(view_.shape.key_dim), n_covariance = n_mean * at(view_.shape.key_dim);
-  for_each_head([&](int h) {
-    scores[at(h)] = expected_scores(h, mean.subspan(at(h) * n_mean, n_mean),
-                                    covariance.subspan(at(h) * n_covariance, n_covariance));
+  for (int h = 0; h < n_kv_head(); ++h) scores[at(h)].resize(at(n_group()) * at(n_entries(h)));
+  const std::vector<HeadPart> parts = cut_heads(*this, kPart, [&](int h) { return n_entries(h); });
+  parallel_for_(static_cast<int>(parts.size()), [&](int index) {
+    const auto [h, first, last] = parts[at(index)];
+    std::vector<kernels::EntryRun> runs;
+    const kernels::HeadEntries entries = slice_entries(view.heads[at(h)], view.shape, first, last, runs);
+    std::vector<double> of_part(at(n_group()) * at(last - first));
+    kernels::expected_scores(view.shape, entries, last - first, mean.subspan(at(h) * n_mean, n_mean),
+                             covariance.subspan(at(h) * n_covariance, n_covariance), of_part);
+    for (int g = 0; g < n_group(); ++g) {
+      std::copy_n(of_part.data() + std::ptrdiff_t{g} * (last - first), last - first,
+                  scores[at(h)].data() + std::ptrdiff_t{g} * n_entries(h) + first);
+    }
   });
   return scores;
 }

@@ -15,6 +15,7 @@
 
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/entry_statistics.h"
+#include "eviction/evidence/head_parts.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/options/registry.h"
 #include "eviction/refit/matrix_product.h"
@@ -25,61 +26,63 @@ namespace {
 
 using Columns = std::vector<std::vector<float>>;
 
-// Returns the Gram matrices W_O[h] W_O[h]^T of a KV head's query heads, [n_group][value_dim][value_dim].
-std::vector<float> gram_matrices(const LayerView& view, const float* w_o, int kv_head) {
-  const int d = view.shape.value_dim, n_group = view.shape.n_group;
-  std::vector<float> gram(static_cast<std::size_t>(n_group) * static_cast<std::size_t>(d) *
-                          static_cast<std::size_t>(d));
-  for (int g = 0; g < n_group; ++g) {
-    const float* w = w_o + std::ptrdiff_t{kv_head * n_group + g} * d * view.n_embd;
-    multiply(d, d, view.n_embd, 1, {w, view.n_embd}, {w, view.n_embd, true}, 0, gram.data() + std::ptrdiff_t{g} * d * d,
-             d);
-  }
+// Returns the Gram matrices W_O[h] W_O[h]^T of all query heads: [n_head][value_dim][value_dim].
+std::vector<float> gram_matrices(const LayerEvidence& evidence, const float* w_o) {
+  const LayerView& view = evidence.layer();
+  const int d = view.shape.value_dim;
+  const std::ptrdiff_t size = std::ptrdiff_t{d} * d;
+  std::vector<float> gram(static_cast<std::size_t>(view.n_head * size));
+  evidence.parallel(view.n_head, [&](int head) {
+    const float* w = w_o + std::ptrdiff_t{head} * d * view.n_embd;
+    multiply(d, d, view.n_embd, 1, {w, view.n_embd}, {w, view.n_embd, true}, 0, gram.data() + head * size, d);
+  });
   return gram;
 }
 
-// Returns || W_O[h] v ||_2 of every prefix entry and query head of a group: [n_group][n_prefix].
-std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
-  constexpr std::int32_t kRows = 256;
-  const LayerView& view = evidence.view();
-  const int d = view.shape.value_dim, n_group = evidence.n_group();
+// Writes || W_O[h] v ||_2 of a part of a head's entries, for every query head of its group, at the entries' places in
+// norms [n_group][n_prefix]. gram: those of the group's heads.
+void add_projected_l2_norms(const LayerEvidence& evidence, const HeadPart& part, const float* gram,
+                            std::span<float> norms) {
+  const int d = evidence.layer().shape.value_dim;
   const auto width = static_cast<std::size_t>(d);
-  const std::int32_t n = evidence.n_prefix(kv_head);
-  const std::vector<float> gram = gram_matrices(view, view.w_o, kv_head);
-  std::vector<float> norms(static_cast<std::size_t>(n_group) * static_cast<std::size_t>(n));
-  std::vector<float> values(kRows * width), products(values.size());
-  for (std::int32_t first = 0; first < n; first += kRows) {
-    const std::int32_t n_rows = std::min(kRows, n - first);
-    evidence.read_values(kv_head, first, first + n_rows, values.data());
-    for (int g = 0; g < n_group; ++g) {
-      multiply(n_rows, d, d, 1, {values.data(), d}, {gram.data() + std::ptrdiff_t{g} * d * d, d}, 0, products.data(),
-               d);
-      for (std::int32_t i = 0; i < n_rows; ++i) {
-        float square = 0;
-        for (std::ptrdiff_t c = std::ptrdiff_t{i} * d; c < std::ptrdiff_t{i + 1} * d; ++c) {
-          square += products[static_cast<std::size_t>(c)] * values[static_cast<std::size_t>(c)];
-        }
-        norms[static_cast<std::size_t>(std::ptrdiff_t{g} * n + first + i)] = std::sqrt(std::max(square, 0.0F));
+  const std::int32_t n = part.last - part.first;
+  std::vector<float> values(static_cast<std::size_t>(n) * width), products(values.size());
+  evidence.read_values(part.head, part.first, part.last, values.data());
+  for (int g = 0; g < evidence.n_group(); ++g, gram += std::ptrdiff_t{d} * d) {
+    multiply(n, d, d, 1, {values.data(), d}, {gram, d}, 0, products.data(), d);
+    float* const out = norms.data() + std::ptrdiff_t{g} * evidence.n_prefix(part.head) + part.first;
+    for (std::int32_t i = 0; i < n; ++i) {
+      float square = 0;
+      for (std::ptrdiff_t c = std::ptrdiff_t{i} * d; c < std::ptrdiff_t{i + 1} * d; ++c) {
+        square += products[static_cast<std::size_t>(c)] * values[static_cast<std::size_t>(c)];
       }
+      out[i] = std::sqrt(std::max(square, 0.0F));
     }
   }
-  return norms;
 }
 
-// Returns the same norms for all KV heads.
+// Returns || W_O[h] v ||_2 of every prefix entry and query head: [n_kv_head][n_group * n_prefix].
 Columns projected_l2_norms(const LayerEvidence& evidence) {
   const LayerView& view = evidence.layer();
-  Columns norms(static_cast<std::size_t>(evidence.n_kv_head()));
+  const auto n_kv_head = static_cast<std::size_t>(evidence.n_kv_head());
+  Columns norms(n_kv_head);
   if (view.statistics == nullptr) {
-    evidence.for_each_head([&](int h) { norms[static_cast<std::size_t>(h)] = projected_l2_norms(evidence, h); });
+    const std::vector<float> gram = gram_matrices(evidence, evidence.view().w_o);
+    const std::size_t of_group = gram.size() / n_kv_head;
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
+      norms[static_cast<std::size_t>(h)].resize(static_cast<std::size_t>(evidence.n_group()) *
+                                                static_cast<std::size_t>(evidence.n_prefix(h)));
+    }
+    const std::vector<HeadPart> parts = cut_heads(evidence, 256, [&](int h) { return evidence.n_prefix(h); });
+    evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+      const HeadPart& part = parts[static_cast<std::size_t>(i)];
+      const auto h = static_cast<std::size_t>(part.head);
+      add_projected_l2_norms(evidence, part, gram.data() + h * of_group, norms[h]);
+    });
     return norms;
   }
-  const float* w_o = view.statistics->output_projection();
-  Columns gram(norms.size());
-  evidence.for_each_head([&](int h) { gram[static_cast<std::size_t>(h)] = gram_matrices(view, w_o, h); });
-  std::vector<float> all;
-  for (const std::vector<float>& of_head : gram) all.insert(all.end(), of_head.begin(), of_head.end());
-  const std::vector<std::vector<double>> squares = view.statistics->value_forms(std::move(all));
+  const std::vector<std::vector<double>> squares =
+      view.statistics->value_forms(gram_matrices(evidence, view.statistics->output_projection()));
   for (std::size_t h = 0; h < norms.size(); ++h) {
     const std::size_t n_entries = squares[h].size() / static_cast<std::size_t>(evidence.n_group());
     const auto n = static_cast<std::size_t>(evidence.n_prefix(static_cast<int>(h)));
