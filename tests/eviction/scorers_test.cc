@@ -3,6 +3,7 @@
 
 #include "eviction/options/registry.h"
 #include "eviction/random_cache.h"
+#include "normal_numbers.h"
 
 namespace winnow {
 namespace {
@@ -135,41 +136,92 @@ TEST(Scorers, KeyScorersReadTheKeysAlone) {
 }
 
 // A pass's attention counts where its rows look up what they repeat, by position, whatever entries were evicted before.
-TEST(Scorers, KvZipLooksNearThePasssTokens) {
+// kvzip+ divides it by the norm of the row's residual stream, and multiplies it by that of the projected value.
+void expect_kvzip_scores(bool is_plus) {
   constexpr int kAll = 1000, kDim = 8, kGroup = 2;
   RandomCache cache(1, 2, kGroup, kDim, kAll, 3);
   std::erase_if(cache.stored[0][1], [](std::int32_t position) { return position % 3 == 1; });
   const std::vector<float> log_sum_exp(std::size_t{kAll} * 2 * kGroup, 12.0F);
+  std::vector<float> input_norm(kAll);
+  for (int i = 0; i < kAll; ++i) input_norm[i] = static_cast<float>(1 + i % 3);
   std::vector<ReconstructionPass> passes;
   for (const auto& [first, n] : {std::pair{0, 40}, {300, 60}, {700, 200}}) {
     passes.push_back({.n_rows = n,
                       .q = cache.queries[0].data() + std::ptrdiff_t{first} * 2 * kGroup * kDim,
                       .log_sum_exp = log_sum_exp.data(),
+                      .input_norm = input_norm.data(),
                       .near_first = std::max(first - 100, 0),
                       .near_end = first + n + 100});
   }
+  const auto projected_norm = [&](int head, int position) {
+    const float* value = cache.values[0].data() + (std::ptrdiff_t{head / kGroup} * kAll + position) * kDim;
+    const float* w_o = cache.w_o[0].data() + std::ptrdiff_t{head} * kDim * cache.n_embd;
+    double square = 0;
+    for (int e = 0; e < cache.n_embd; ++e) {
+      double number = 0;
+      for (int c = 0; c < kDim; ++c) {
+        number += static_cast<double>(value[c]) * static_cast<double>(w_o[c * cache.n_embd + e]);
+      }
+      square += number * number;
+    }
+    return std::sqrt(square);
+  };
   const EvictionOptions options = EvictionOptions::parse("kvzip:window=5");
   cache.with_view(0, {}, [&](const LayerView& given) {
     LayerView view = given;
     view.passes = passes;
     LayerEvidence evidence(view, options, 0, serial());
-    const LayerScores scores = find_scorer("kvzip").score(evidence, options);
+    const LayerScores scores = find_scorer(is_plus ? "kvzip+" : "kvzip").score(evidence, options);
     for (int h = 0; h < 2; ++h) {
       const std::vector<std::int32_t>& positions = cache.stored[0][h];
       ASSERT_EQ(std::ssize(scores[h]), std::ranges::lower_bound(positions, kAll - 5) - positions.begin());
       for (std::size_t i = 0; i < scores[h].size(); ++i) {
+        const double norms[kGroup] = {is_plus ? projected_norm(h * kGroup, positions[i]) : 1,
+                                      is_plus ? projected_norm(h * kGroup + 1, positions[i]) : 1};
         double expected = 0;
         for (const ReconstructionPass& pass : passes) {
           if (positions[i] < pass.near_first || positions[i] >= pass.near_end) continue;
           for (int row = 0; row < pass.n_rows * kGroup; ++row) {
             const float* q = pass.q + (std::ptrdiff_t{row / kGroup} * 2 * kGroup + h * kGroup + row % kGroup) * kDim;
             const float* k = cache.keys[0].data() + (std::ptrdiff_t{h} * kAll + positions[i]) * kDim;
-            expected =
-                std::max(expected, std::exp(std::inner_product(q, q + kDim, k, 0.0) / std::sqrt(kDim * 1.0) - 12));
+            const double factor =
+                is_plus ? norms[row % kGroup] / static_cast<double>(pass.input_norm[row / kGroup]) : 1;
+            expected = std::max(
+                expected, factor * std::exp(std::inner_product(q, q + kDim, k, 0.0) / std::sqrt(kDim * 1.0) - 12));
           }
         }
         ASSERT_NEAR(scores[h][i], expected, 1e-5 * expected) << "head " << h << " position " << positions[i];
       }
+    }
+  });
+}
+
+TEST(Scorers, KvZipLooksNearThePasssTokens) { expect_kvzip_scores(false); }
+
+TEST(Scorers, KvZipPlusTakesTheNormsOfRowsAndValues) { expect_kvzip_scores(true); }
+
+// All heads are measured in parts, a single one as a whole.
+TEST(Scorers, ExpectedScoresOfAllHeadsAreThoseOfEach) {
+  constexpr int kDim = 8, kGroup = 2;
+  RandomCache cache(1, 2, kGroup, kDim, 2500, 5);
+  std::erase_if(cache.stored[0][1], [](std::int32_t position) { return position % 3 == 1; });
+  const std::size_t n_mean = kGroup * kDim, n_covariance = n_mean * kDim;
+  const std::vector<float> drawn = test::normal_numbers(2 * (n_mean + n_covariance), 6);
+  const std::vector<double> mean(drawn.begin(), drawn.begin() + 2 * n_mean);
+  std::vector<double> covariance(drawn.begin() + 2 * n_mean, drawn.end());
+  for (std::size_t first = 0; first < covariance.size(); first += kDim * kDim) {
+    for (int i = 0; i < kDim; ++i) {
+      for (int j = 0; j < i; ++j) covariance[first + j * kDim + i] = covariance[first + i * kDim + j];
+    }
+  }
+  const EvictionOptions options = EvictionOptions::parse("expected-attention");
+  cache.with_view(0, {}, [&](const LayerView& view) {
+    const LayerEvidence evidence(view, options, 0, serial());
+    const std::vector<std::vector<double>> scores = evidence.expected_scores(mean, covariance);
+    ASSERT_EQ(scores.size(), 2U);
+    for (int h = 0; h < 2; ++h) {
+      EXPECT_EQ(scores[h], evidence.expected_scores(h, std::span(mean).subspan(h * n_mean, n_mean),
+                                                    std::span(covariance).subspan(h * n_covariance, n_covariance)));
     }
   });
 }

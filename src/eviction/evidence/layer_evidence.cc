@@ -196,6 +196,18 @@ std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const
   return result;
 }
 
+// Returns the expected scores of a part of a head's entries from the moments of its group: [n_group][last - first].
+std::vector<double> expected_scores_of(const LayerView& view, const HeadPart& part, std::span<const double> mean,
+                                       std::span<const double> covariance) {
+  std::vector<kernels::EntryRun> runs;
+  const kernels::HeadEntries entries =
+      slice_entries(view.heads[static_cast<std::size_t>(part.head)], view.shape, part.first, part.last, runs);
+  std::vector<double> scores(static_cast<std::size_t>(view.shape.n_group) *
+                             static_cast<std::size_t>(entries.n_entries));
+  kernels::expected_scores(view.shape, entries, entries.n_entries, mean, covariance, scores);
+  return scores;
+}
+
 // Returns the statistics of the prefix columns over the rows that rows_of(head) gives.
 WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
   const LayerView& view = evidence.view();
@@ -442,9 +454,7 @@ const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
                                                    std::span<const double> covariance) const {
-  std::vector<double> scores(at(n_group()) * at(n_entries(head)));
-  kernels::expected_scores(view_.shape, view().heads[at(head)], n_entries(head), mean, covariance, scores);
-  return scores;
+  return expected_scores_of(view(), {head, 0, n_entries(head)}, mean, covariance);
 }
 
 std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const double> mean,
@@ -456,15 +466,14 @@ std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const 
   for (int h = 0; h < n_kv_head(); ++h) scores[at(h)].resize(at(n_group()) * at(n_entries(h)));
   const std::vector<HeadPart> parts = cut_heads(*this, kPart, [&](int h) { return n_entries(h); });
   parallel_for_(static_cast<int>(parts.size()), [&](int index) {
-    const auto [h, first, last] = parts[at(index)];
-    std::vector<kernels::EntryRun> runs;
-    const kernels::HeadEntries entries = slice_entries(view.heads[at(h)], view.shape, first, last, runs);
-    std::vector<double> of_part(at(n_group()) * at(last - first));
-    kernels::expected_scores(view.shape, entries, last - first, mean.subspan(at(h) * n_mean, n_mean),
-                             covariance.subspan(at(h) * n_covariance, n_covariance), of_part);
+    const HeadPart& part = parts[at(index)];
+    const std::size_t h = at(part.head);
+    const std::vector<double> of_part = expected_scores_of(view, part, mean.subspan(h * n_mean, n_mean),
+                                                           covariance.subspan(h * n_covariance, n_covariance));
+    const std::int32_t n = part.last - part.first;
     for (int g = 0; g < n_group(); ++g) {
-      std::copy_n(of_part.data() + std::ptrdiff_t{g} * (last - first), last - first,
-                  scores[at(h)].data() + std::ptrdiff_t{g} * n_entries(h) + first);
+      std::copy_n(of_part.data() + std::ptrdiff_t{g} * n, n,
+                  scores[h].data() + std::ptrdiff_t{g} * n_entries(part.head) + part.first);
     }
   });
   return scores;

@@ -41,8 +41,8 @@ std::vector<float> gram_matrices(const LayerEvidence& evidence, const float* w_o
 
 // Writes || W_O[h] v ||_2 of a part of a head's entries, for every query head of its group, at the entries' places in
 // norms [n_group][n_prefix]. gram: those of the group's heads.
-void add_projected_l2_norms(const LayerEvidence& evidence, const HeadPart& part, const float* gram,
-                            std::span<float> norms) {
+void write_projected_l2_norms(const LayerEvidence& evidence, const HeadPart& part, const float* gram,
+                              std::span<float> norms) {
   const int d = evidence.layer().shape.value_dim;
   const auto width = static_cast<std::size_t>(d);
   const std::int32_t n = part.last - part.first;
@@ -64,11 +64,11 @@ void add_projected_l2_norms(const LayerEvidence& evidence, const HeadPart& part,
 // Returns || W_O[h] v ||_2 of every prefix entry and query head: [n_kv_head][n_group * n_prefix].
 Columns projected_l2_norms(const LayerEvidence& evidence) {
   const LayerView& view = evidence.layer();
-  const auto n_kv_head = static_cast<std::size_t>(evidence.n_kv_head());
-  Columns norms(n_kv_head);
-  if (view.statistics == nullptr) {
-    const std::vector<float> gram = gram_matrices(evidence, evidence.view().w_o);
-    const std::size_t of_group = gram.size() / n_kv_head;
+  const bool is_on_device = view.statistics != nullptr;
+  std::vector<float> gram = gram_matrices(evidence, is_on_device ? view.statistics->output_projection() : view.w_o);
+  Columns norms(static_cast<std::size_t>(evidence.n_kv_head()));
+  if (!is_on_device) {
+    const std::size_t of_group = gram.size() / norms.size();
     for (int h = 0; h < evidence.n_kv_head(); ++h) {
       norms[static_cast<std::size_t>(h)].resize(static_cast<std::size_t>(evidence.n_group()) *
                                                 static_cast<std::size_t>(evidence.n_prefix(h)));
@@ -77,12 +77,11 @@ Columns projected_l2_norms(const LayerEvidence& evidence) {
     evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
       const HeadPart& part = parts[static_cast<std::size_t>(i)];
       const auto h = static_cast<std::size_t>(part.head);
-      add_projected_l2_norms(evidence, part, gram.data() + h * of_group, norms[h]);
+      write_projected_l2_norms(evidence, part, gram.data() + h * of_group, norms[h]);
     });
     return norms;
   }
-  const std::vector<std::vector<double>> squares =
-      view.statistics->value_forms(gram_matrices(evidence, view.statistics->output_projection()));
+  const std::vector<std::vector<double>> squares = view.statistics->value_forms(std::move(gram));
   for (std::size_t h = 0; h < norms.size(); ++h) {
     const std::size_t n_entries = squares[h].size() / static_cast<std::size_t>(evidence.n_group());
     const auto n = static_cast<std::size_t>(evidence.n_prefix(static_cast<int>(h)));
