@@ -4,21 +4,16 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
+
+#include "normal_numbers.h"
 
 namespace winnow {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> random_logits(unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 5);
-  std::vector<float> logits(1000);
-  for (float& logit : logits) logit = normal(random);
-  return logits;
-}
+std::vector<float> random_logits(unsigned seed) { return test::normal_numbers(1000, seed, 0, 5); }
 
 TEST(LogSoftmax, ProbabilitiesAddUpToOne) {
   for (unsigned seed = 0; seed < 5; ++seed) {

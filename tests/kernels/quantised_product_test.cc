@@ -5,7 +5,6 @@
 #include <hwy/aligned_allocator.h>
 
 #include <cmath>
-#include <random>
 
 #include "kernels/quantised_matrix.h"
 #include "kernels/test_head.h"

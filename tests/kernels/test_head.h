@@ -160,6 +160,7 @@ class EveryIsa : public testing::TestWithParam<std::string> {
   void TearDown() override { force_isa(""); }
 };
 
+// Returns the instruction sets of this machine without some.
 inline std::vector<std::string> isas_but(std::initializer_list<std::string_view> left_out) {
   std::vector<std::string> names = supported_isas();
   std::erase_if(names, [&](const std::string& name) { return std::ranges::find(left_out, name) != left_out.end(); });

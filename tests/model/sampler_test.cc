@@ -12,6 +12,7 @@
 
 #include "expect_error.h"
 #include "model/tiny_model.h"
+#include "normal_numbers.h"
 #include "winnow/error.h"
 #include "winnow/sampling.h"
 
@@ -22,12 +23,7 @@ constexpr int kVocab = 300;
 
 class SamplerTest : public testing::Test {
  protected:
-  std::vector<float> random_logits() {
-    std::normal_distribution<float> normal(0, 3);
-    std::vector<float> logits(kVocab);
-    for (float& logit : logits) logit = normal(random_);
-    return logits;
-  }
+  std::vector<float> random_logits() { return normal_numbers(kVocab, random_, 0, 3); }
 
   void expect_refused(const SamplingOptions& options) {
     try {

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <functional>
-#include <random>
 #include <vector>
 
 #include "kernels/products/quantised_product.h"

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "device/kernels/host_kernels.h"

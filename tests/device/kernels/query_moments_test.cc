@@ -7,6 +7,7 @@
 #include "device/kernels/query_moments-inl.h"
 #include "kernels/entries/rows.h"
 #include "kernels/reference/reference.h"
+#include "sanitizers.h"
 
 namespace winnow::device {
 namespace {
@@ -17,7 +18,7 @@ TEST(QueryMoments, MatchTheReference) {
   for (const int dim : {16, 64, 80, 128, 256}) {
     for (const int n_rows : {1, 32, 75}) {
       SCOPED_TRACE(testing::Message() << "dim " << dim << " n_rows " << n_rows);
-      constexpr int kHeads = 2;
+      constexpr int kHeads = 3;
       const AlignedRows q(static_cast<std::size_t>(n_rows * kHeads * dim), 4);
       const auto width = static_cast<std::size_t>(dim);
       std::vector<double> sum(kHeads * width), outer(kHeads * width * width);
@@ -76,7 +77,7 @@ void expect_scores(EntryType type, int dim, const std::vector<PagedHead>& sizes)
     return scores;
   };
   const std::vector<float> scores = measure(ThreadOrder::kAscending);
-  if (dim <= 128) {
+  if (!test::kHasSanitizers || dim <= 128) {
     EXPECT_EQ(measure(ThreadOrder::kRandom), scores);
   }
   std::vector<float> key(static_cast<std::size_t>(dim));
@@ -106,9 +107,11 @@ void expect_scores(EntryType type, int dim, const std::vector<PagedHead>& sizes)
 }
 
 TEST(ExpectedScores, MatchSumsInDouble) {
-  for (const int dim : {16, 64, 80, 128, 256}) expect_scores(EntryType::kF16, dim, {{70, 5}});
-  for (const int dim : {64, 80}) expect_scores(EntryType::kBF16, dim, {{70, 5}});
   for (const EntryType type : {EntryType::kF16, EntryType::kBF16}) {
+    for (const int dim : {16, 64, 80, 128, 256}) {
+      if (test::kHasSanitizers && type == EntryType::kBF16 && dim > 80) continue;
+      expect_scores(type, dim, {{70, 5}});
+    }
     expect_scores(type, 32, {{1}, {33, 5}, {0}, {130, 31}, {64}});
   }
 }
