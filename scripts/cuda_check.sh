@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly most_spilled=32  # bytes
+readonly architectures=(80 89 90a)
 
 nvcc=''
 for place in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
@@ -35,10 +36,12 @@ check_instructions() {
   done
 }
 
+# The host's side of the kernels, which is the same for all architectures, is compiled with one of them.
 check_architecture() {
-  local architecture=$1
+  local architecture=$1 kind=-cubin
+  [[ $architecture != "${architectures[0]}" ]] || kind=-c
   "$nvcc" -gencode=arch=compute_$architecture,code=sm_$architecture -std=c++20 -O3 -Isrc -Iinclude -Xptxas -v \
-    -c src/device/cuda/cuda_kernels.cu -o "$work/$architecture.o" >"$work/$architecture.log" 2>&1 ||
+    $kind src/device/cuda/cuda_kernels.cu -o "$work/$architecture.o" >"$work/$architecture.log" 2>&1 ||
     { cat "$work/$architecture.log"; return 1; }
   check_spills "$architecture" "$work/$architecture.log" || return 1
   check_instructions "$architecture" || return 1
@@ -60,7 +63,7 @@ check_host_sources() {
 
 # The architectures compile at the same time, since each compiles one file on one core.
 checks=()
-for architecture in 80 89 90a; do
+for architecture in "${architectures[@]}"; do
   check_architecture $architecture &
   checks+=($!)
 done

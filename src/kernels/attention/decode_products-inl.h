@@ -23,8 +23,11 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The number of query heads that one pass over a block handles: their sums and a row's numbers fit in the registers
-// (AVX-512 and Arm have 32, others 16). Half as many heads leave room for twice as many keys or vectors of values.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+// (AVX-512 and Arm have 32, others 16). Half as many heads leave room for twice as many keys or vectors of values. Each
+// number of heads is compiled on its own; no processor that people use takes the code without vectors.
+#if HWY_TARGET == HWY_SCALAR
+inline constexpr int kMaxHeads = 1;
+#elif HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 inline constexpr int kMaxHeads = 8;
 #else
 inline constexpr int kMaxHeads = 4;
@@ -68,6 +71,14 @@ template <class Row>
 inline constexpr bool kHasScales = requires {
   Row::kScaleBlock;
 };
+
+// Returns the number of vectors of which the columns of such rows are always a multiple, at most `most`.
+template <class Row>
+constexpr int column_vecs(int most) {
+  int columns = kHeadDimUnit;
+  if constexpr (kHasScales<Row>) columns = Row::kScaleBlock;
+  return std::clamp(columns / kLanes, 1, most);
+}
 
 // The rows of a block as they are read: as stored, or expanded.
 struct Rows {
@@ -240,11 +251,11 @@ HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::
   }
 }
 
-// Calls f with the smallest of the constants 1, 2, ... kMax that is `n`.
-template <int kMax, class Function>
+// Calls f with n, one of kStep, 2 kStep, ... kMax, as a constant.
+template <int kMax, int kStep = 1, class Function>
 HWY_INLINE void with_constant(int n, const Function& f) {
-  if constexpr (kMax > 1) {
-    if (n < kMax) return with_constant<kMax - 1>(n, f);
+  if constexpr (kMax > kStep) {
+    if (n < kMax) return with_constant<kMax - kStep, kStep>(n, f);
   }
   f(std::integral_constant<int, kMax>());
 }
@@ -267,7 +278,7 @@ HWY_INLINE void with_head_passes(int n_group, const Function& f) {
 template <class Row>
 void score_heads(const float* queries, int n_group, int head_dim, const Rows& keys, std::int32_t n, Ahead& ahead,
                  float* scores) {
-  constexpr int kMost = kMaxHeads / 2;
+  constexpr int kMost = std::max(1, kMaxHeads / 2);
   const int n_passes = n_head_passes(n_group, kMost);
   ahead.spread(keys.stored_bytes, n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
   with_head_passes<kMost>(n_group, [&](int h, auto heads) HWY_ATTR {
@@ -287,7 +298,8 @@ void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Row
     constexpr int kVecs = vecs_at_a_time(kHeads);
     const BlockWeights of_heads = {weights.data + h * kEntryBlock, weights.set_size};
     for (int c = 0; c < head_dim; c += kVecs * kLanes) {
-      with_constant<kVecs>(std::min(kVecs, (head_dim - c) / kLanes), [&](auto vecs) HWY_ATTR {
+      const int n_vecs = std::min(kVecs, (head_dim - c) / kLanes);
+      with_constant<kVecs, column_vecs<Row>(kVecs)>(n_vecs, [&](auto vecs) HWY_ATTR {
         add_block<Row, kHeads, decltype(vecs)::value>(of_heads, values, n, c, ahead,
                                                       sums + static_cast<std::size_t>(h) * sums_stride, sums_stride);
       });
