@@ -26,7 +26,7 @@ std::vector<AnswerEvent> AnswerReader::read(const TextPiece& piece) {
   std::vector<AnswerEvent> events;
   if (to.reader) {
     for (ChatDelta& delta : to.reader->add(piece.text)) {
-      events.push_back(AnswerDelta{.answer = piece.answer, .delta = std::move(delta)});
+      events.emplace_back(AnswerDelta{.answer = piece.answer, .delta = std::move(delta)});
     }
     return events;
   }
