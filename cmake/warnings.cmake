@@ -48,11 +48,11 @@ function(winnow_target name)
   endif()
 endfunction()
 
-# winnow_layer(name [STATIC] [NO_LOOPS] [NO_RAW_BYTES] [REGISTER_ARRAYS] SOURCES... DEPENDS...): adds a folder of src/ as an object
+# winnow_layer(name [STATIC] [NO_RAW_BYTES] [REGISTER_ARRAYS] SOURCES... DEPENDS...): adds a folder of src/ as an object
 # library, or as a static one, which targets that link a layer above it get without naming it. A layer sees only the
 # layers that it names in DEPENDS. The other options are winnow_target's.
 function(winnow_layer name)
-  cmake_parse_arguments(ARG "STATIC;NO_LOOPS;NO_RAW_BYTES;REGISTER_ARRAYS" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "STATIC;NO_RAW_BYTES;REGISTER_ARRAYS" "" "SOURCES;DEPENDS" ${ARGN})
   set(kind OBJECT)
   if(ARG_STATIC)
     set(kind STATIC)
@@ -62,7 +62,7 @@ function(winnow_layer name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})
   set(options "")
-  foreach(option NO_LOOPS NO_RAW_BYTES REGISTER_ARRAYS)
+  foreach(option NO_RAW_BYTES REGISTER_ARRAYS)
     if(ARG_${option})
       list(APPEND options ${option})
     endif()
