@@ -14,39 +14,66 @@ namespace {
 inline constexpr int kPanels = 2;               // panels that are multiplied at once
 inline constexpr std::int64_t kMostRows = 512;  // rows for which a panel is unpacked: sums and chunks stay in the cache
 
-template <class Format>
-inline constexpr int kMostTileRows = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
+// The functions of which products with weights of one format and layout are made.
+struct PanelProducts {
+  WeightBlocks blocks;
+  // Unpacks n blocks of weight rows [begin, begin + kLanes), from block `block` on.
+  void (*unpack)(const ProductTask& task, std::int64_t begin, std::int64_t block, std::int64_t n, ReadAhead& ahead,
+                 Panel& panel);
+  int most_rows;  // of a tile
+  // [panels - 1][rows - 1]: multiply_tile, or multiply_tile_of_integer_scales
+  void (*tiles[kPanels][Vectors::kTileRows])(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
+                                             float* sums);
+};
 
-template <class Format, int kColumns, int kRows = kMostTileRows<Format>>
-inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
-  if (n_rows == kRows) {
-    if constexpr (kScalesWords<Format>) {
-      multiply_tile_of_integer_scales<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
-    } else {
-      multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
-    }
-  } else if constexpr (kRows > 1) {
-    multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, sums);
-  }
+template <class Format, class Rows>
+void unpack_panel(const ProductTask& task, std::int64_t begin, std::int64_t block, std::int64_t n, ReadAhead& ahead,
+                  Panel& panel) {
+  ReadAhead own = ahead;  // in registers
+  Rows rows(task, begin, block * kRowBlock / weight_blocks_info(Format::kBlocks).n_weights, own);
+  Format::unpack(rows, n, panel);
+  ahead = own;
 }
 
-// Multiplies kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most
+template <class Format, int kColumns, int kRows>
+constexpr void add_tiles(PanelProducts& to) {
+  if constexpr (kScalesWords<Format>) {
+    to.tiles[kColumns - 1][kRows - 1] = multiply_tile_of_integer_scales<Format, kRows, kColumns>;
+  } else {
+    to.tiles[kColumns - 1][kRows - 1] = multiply_tile<Format, kRows, kColumns>;
+  }
+  if constexpr (kRows > 1) add_tiles<Format, kColumns, kRows - 1>(to);
+}
+
+template <class Format, class Rows>
+constexpr PanelProducts panel_products() {
+  constexpr int kMost = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
+  PanelProducts products{
+      .blocks = Format::kBlocks, .unpack = unpack_panel<Format, Rows>, .most_rows = kMost, .tiles = {}};
+  add_tiles<Format, 1, kMost>(products);
+  add_tiles<Format, 2, kMost>(products);
+  return products;
+}
+
+template <class Format, class Rows>
+inline constexpr PanelProducts kPanelProducts = panel_products<Format, Rows>();
+
+// Multiplies n_panels panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most
 // kMostRows.
 //   y: [n_rows][y_stride]
-template <class Format, class Rows, int kColumns>
-void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t first_row, std::int64_t n_rows, float* y,
-                     std::int64_t y_stride) {
-  constexpr const WeightBlocksInfo& info = weight_blocks_info(Format::kBlocks);
-  constexpr std::int64_t kStride = kColumns * kLanes;
-  Panel panels[kColumns];
-  alignas(64) float sums[kMostRows * kStride];  // contiguous: rows of y may share a few sets of the cache
-  std::fill_n(sums, n_rows * kStride, 0.0F);
+void multiply_panels(const PanelProducts& products, int n_panels, const ProductTask& task, std::int64_t begin,
+                     std::int64_t first_row, std::int64_t n_rows, float* y, std::int64_t y_stride) {
+  const WeightBlocksInfo& info = weight_blocks_info(products.blocks);
+  const std::int64_t stride = n_panels * kLanes;
+  Panel panels[kPanels];
+  alignas(64) float sums[kMostRows * kPanels * kLanes];  // contiguous: rows of y may share a few sets of the cache
+  std::fill_n(sums, n_rows * stride, 0.0F);
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::byte* first = task.weights + static_cast<std::size_t>(begin) * task.weight_stride;
   const std::size_t panel_bytes = static_cast<std::size_t>(kLanes) * task.weight_stride;
-  const bool is_last = begin + kStride >= task.last && task.next != nullptr;
-  const std::byte* next = is_last ? task.next : first + kColumns * panel_bytes;
-  const std::int64_t n_tiles = (n_rows + kMostTileRows<Format> - 1) / kMostTileRows<Format>;
+  const bool is_last = begin + stride >= task.last && task.next != nullptr;
+  const std::byte* next = is_last ? task.next : first + static_cast<std::size_t>(n_panels) * panel_bytes;
+  const std::int64_t n_tiles = (n_rows + products.most_rows - 1) / products.most_rows;
   const bool to_first_level = fetches_to_first_level();
   for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
@@ -54,31 +81,28 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
     const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
     // The same number of bytes of the next panels is prefetched as is read here. Prefetches beyond the last weights do
     // no harm.
-    const std::byte* from = next + kColumns * kLanes * bytes_before;
-    ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
-    for (int p = 0; p < kColumns; ++p) {
-      Rows rows(task, begin + p * kLanes, block * kRowBlock / info.n_weights, ahead);
-      Format::unpack(rows, n, panels[p]);
-    }
+    const std::byte* from = next + static_cast<std::size_t>(stride) * bytes_before;
+    ReadAhead ahead{from, from + static_cast<std::size_t>(stride) * bytes, to_first_level};
+    for (int p = 0; p < n_panels; ++p) products.unpack(task, begin + p * kLanes, block, n, ahead, panels[p]);
     for (std::int64_t tile = 0; tile < n_tiles; ++tile) {
       const std::int64_t r = n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
-      const auto n_tile = static_cast<int>(n_rows * (tile + 1) / n_tiles - r);
-      multiply_rows<Format, kColumns>(n_tile, panels, n, task.rows.at(first_row + r, block, n), sums + r * kStride);
+      const std::int64_t n_tile = n_rows * (tile + 1) / n_tiles - r;
+      products.tiles[n_panels - 1][n_tile - 1](panels, n, task.rows.at(first_row + r, block, n), sums + r * stride);
     }
   }
-  for (std::int64_t r = 0; r < n_rows; ++r) std::copy_n(sums + r * kStride, kStride, y + r * y_stride);
+  for (std::int64_t r = 0; r < n_rows; ++r) std::copy_n(sums + r * stride, stride, y + r * y_stride);
 }
 
 // Multiplies the task's weight rows with rows [first_row, first_row + n_rows).
 //   y: the result of the first of these rows
-template <class Format, class Rows>
-void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t n_rows, float* y) {
+void multiply_some(const PanelProducts& products, const ProductTask& task, std::int64_t first_row, std::int64_t n_rows,
+                   float* y) {
   std::int64_t i = task.first;
   for (; i + kPanels * kLanes <= task.last; i += kPanels * kLanes) {
-    multiply_panels<Format, Rows, kPanels>(task, i, first_row, n_rows, y + i, task.y_stride);
+    multiply_panels(products, kPanels, task, i, first_row, n_rows, y + i, task.y_stride);
   }
   for (; i + kLanes <= task.last; i += kLanes) {
-    multiply_panels<Format, Rows, 1>(task, i, first_row, n_rows, y + i, task.y_stride);
+    multiply_panels(products, 1, task, i, first_row, n_rows, y + i, task.y_stride);
   }
   if (i == task.last) return;
   // The remaining weight rows share a panel with rows before or after them, or with copies.
@@ -93,26 +117,24 @@ void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t
     begin = 0;
   }
   std::vector<float> sums(static_cast<std::size_t>(n_rows * kLanes));
-  multiply_panels<Format, Rows, 1>(rest, begin, first_row, n_rows, sums.data(), kLanes);
+  multiply_panels(products, 1, rest, begin, first_row, n_rows, sums.data(), kLanes);
   for (std::int64_t r = 0; r < n_rows; ++r) {
     std::copy(sums.begin() + r * kLanes + (i - begin), sums.begin() + r * kLanes + (task.last - begin),
               y + r * task.y_stride + i);
   }
 }
 
-template <class Format, class Rows>
-void multiply_many(const ProductTask& task) {
+void multiply_many(const PanelProducts& products, const ProductTask& task) {
   for (std::int64_t r = 0; r < task.n_rows; r += kMostRows) {
-    multiply_some<Format, Rows>(task, task.first_row + r, std::min(kMostRows, task.n_rows - r),
-                                task.y + r * task.y_stride);
+    multiply_some(products, task, task.first_row + r, std::min(kMostRows, task.n_rows - r), task.y + r * task.y_stride);
   }
 }
 
 template <class Format>
 void multiply_format(const ProductTask& task) {
-  if (task.layout == WeightLayout::kRows) return multiply_many<Format, FileRows<Format::kBlocks>>(task);
+  if (task.layout == WeightLayout::kRows) return multiply_many(kPanelProducts<Format, FileRows<Format::kBlocks>>, task);
   if (task.n_rows <= Vectors::kStreamedRows) return multiply_few<Format>(task);
-  multiply_many<Format, InterleavedRows<Format::kBlocks>>(task);
+  multiply_many(kPanelProducts<Format, InterleavedRows<Format::kBlocks>>, task);
 }
 
 void multiply(WeightBlocks blocks, const ProductTask& task) {
