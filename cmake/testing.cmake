@@ -25,11 +25,11 @@ if(CMAKE_POSITION_INDEPENDENT_CODE)
 endif()
 set_target_properties(winnow_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 
-# Random inputs. They are optimised with sanitizers, too (tests/normal_numbers.h).
+# Random inputs. They are optimised with sanitizers, too (tests/normal_numbers.h), and as vectors, which needs fast maths.
 add_library(winnow_normal_numbers STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/normal_numbers.cc)
 target_include_directories(winnow_normal_numbers PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 winnow_target(winnow_normal_numbers)
-target_compile_options(winnow_normal_numbers PRIVATE -O2)
+target_compile_options(winnow_normal_numbers PRIVATE -O3 -ffast-math)
 
 function(winnow_test name)
   cmake_parse_arguments(ARG "E2E;ONE_PROCESS;OPTIMISED" "COST" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
