@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|named models|file [^>]*?|script [^>]*?) -->\n.*?<!-- end -->\n", re.S)
+BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|named models|file [^>]*?|script [^>]*?) -->\n(.*?)<!-- end -->\n", re.S)
 
 # A figure, the arguments of `winnow report` and the name of the plot.
 FIGURES = {"images/kl-over-bytes.svg": (["runs/qwen2.5-coder-1.5b-fidelity", "--by", "bytes"], "fidelity-agnostic-by-bytes.svg")}
@@ -43,6 +43,14 @@ def methods_table(tool):
         unusual = ", ".join(f"{name}={value}" for name, value in m["options"].items() if value != usual[name])
         rows.append(f"| `{m['name']}` | " + " | ".join([*parts, unusual or "-", m["summary"], m["paper"] or "-"]) + " |")
     return "\n".join(rows) + "\n"
+
+
+def unless_rounding(old, fresh):
+    """Returns the fresh table, or the old one if they differ in powers of ten alone and by one at most, as between processors."""
+    power = re.compile(r"1e(-?\d+)")
+    is_same = power.sub("", old) == power.sub("", fresh)
+    is_near = all(abs(int(a) - int(b)) <= 1 for a, b in zip(power.findall(old), power.findall(fresh)))
+    return old if is_same and is_near else fresh
 
 
 def named_models_table():
@@ -88,7 +96,8 @@ def main():
             elif name == "named models":
                 body = named_models_table()
             elif name == "models":
-                body = output(os.path.join(os.path.dirname(tool), "winnow_model_table"), [])
+                fresh = output(os.path.join(os.path.dirname(tool), "winnow_model_table"), [])
+                body = unless_rounding(match.group(2), fresh)
             elif name.startswith("script "):
                 script, *options = name.split()[1:]
                 body = output(sys.executable, [str(pathlib.Path(__file__).parent.parent / script), *options])

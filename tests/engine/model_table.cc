@@ -8,7 +8,7 @@
 
 namespace {
 
-// Returns the power of ten above the difference, which another machine's rounding does not change.
+// Returns the power of ten above the difference, which rounding on another processor changes seldom, and then by one.
 std::string bound(double difference) {
   const int exponent = difference > 0 ? static_cast<int>(std::ceil(std::log10(difference))) : -9;
   return "1e" + std::to_string(exponent);
