@@ -40,8 +40,10 @@ class Ranks : public testing::Test {
     options.input = input;
     options.react_after = interrupt_after;
     options.then_interrupt = interrupt_after > 0;
-    // Containers often forbid a process to read another's memory.
-    options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}};
+    // Containers often forbid a process to read another's memory. Two that begin at once fail if both make the folder
+    // of sessions.
+    options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                           {"OMPI_MCA_orte_tmpdir_base", sessions_.path()}};
     return run_process(all, options);
   }
 
@@ -53,7 +55,7 @@ class Ranks : public testing::Test {
 
   // No machine fills this context before the interrupt.
   const TinyModel model_{{.n_layer = 5, .n_ctx = 1 << 18, .chat_template = kChatmlTemplate}};
-  const TemporaryDirectory directory_;
+  const TemporaryDirectory directory_, sessions_;
 };
 
 TEST_F(Ranks, AnswerAsOneProcess) {
