@@ -40,8 +40,8 @@ class Ranks : public testing::Test {
     options.input = input;
     options.react_after = interrupt_after;
     options.then_interrupt = interrupt_after > 0;
-    // Containers often forbid a process to read another's memory. Two that begin at once fail if both make the folder
-    // of sessions.
+    // Containers often forbid a process to read another's memory. Of two mpirun that begin at once, one fails if
+    // both make the folder of sessions.
     options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
                            {"OMPI_MCA_orte_tmpdir_base", sessions_.path()}};
     return run_process(all, options);

@@ -82,12 +82,13 @@ def main():
         return print("skipped: WINNOW_TEST_MODEL names no model")
     tool, pages = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or PAGES
     n_blocks = 0
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as sessions:
         folder = pathlib.Path(name)
         make_folder(folder, tool, pathlib.Path(model).resolve())
         environment = {**os.environ, "PATH": f"{folder / 'programs'}:{os.environ['PATH']}", "WINNOW_MODEL": "model.gguf",
                        "WINNOW_MPIRUN": shutil.which("mpirun") or "", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                       "OMPI_MCA_orte_tmpdir_base": sessions}  # as in tests/cli/ranks_test.cc
         for page in pages:
             for block in re.findall(r"^```sh\n(.*?)^```", (ROOT / f"{page}.md").read_text(), re.S | re.M):
                 n_blocks += 1

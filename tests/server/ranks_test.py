@@ -72,7 +72,7 @@ def main():
     if not shutil.which("mpirun"):
         return print("skipped: there is no mpirun")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sessions:
-        os.environ["OMPI_MCA_orte_tmpdir_base"] = sessions  # two that begin at once fail if both make this folder
+        os.environ["OMPI_MCA_orte_tmpdir_base"] = sessions  # as in tests/cli/ranks_test.cc
         small = folder + "/small.gguf"
         subprocess.run([sys.executable, BENCH / "short_model.py", model, small, "--layers", "3"], check=True)
         flags = ["-m", small, "-t", "1", "--kv-evict", "snapkv", "--kv-budget", "50%", "--kv-min", "0", "--kv-limit", "256MiB"]

@@ -51,7 +51,7 @@ constexpr PanelProducts panel_products() {
   PanelProducts products{
       .blocks = Format::kBlocks, .unpack = unpack_panel<Format, Rows>, .most_rows = kMost, .tiles = {}};
   add_tiles<Format, 1, kMost>(products);
-  add_tiles<Format, 2, kMost>(products);
+  add_tiles<Format, kPanels, kMost>(products);
   return products;
 }
 
