@@ -275,9 +275,10 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
   }
   EvidenceNeeds needs = Cut::needs(options.eviction);
   needs.reference_rows |= feeds_back(options);  // keys are coded with feedback from reference rows
-  // A prompt's rows are gone by the time of a cut while decoding: the decoded rows score.
+  // A prompt's rows are gone by the time of a cut while decoding: the window's score, or without one, the decoded rows.
   if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
-    needs.window_rows = std::max(needs.window_rows, options.cut_every);
+    const int window = options.eviction.window;
+    needs.window_rows = std::max(needs.window_rows, window > 0 ? window : options.cut_every);
   }
   if (options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     EvictionOptions choice = options.eviction;

@@ -118,6 +118,22 @@ TEST_P(EvictionTest, CutsWhileDecodingReturnToTheBudget) {
   }
 }
 
+TEST(CutsWhileDecoding, ScoreH2oByTheWindowsRows) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
+  const auto kept = [&](const char* method) {
+    SessionOptions options = evicting_options(method, "40");
+    options.decode_cut = SessionOptions::DecodeCut::kTotal;
+    options.cut_every = 2;
+    Session session = engine->open(options);
+    session.prefill(random_tokens(38, 300, 1));
+    decode_all(session, random_tokens(20, 300, 2));
+    return kept_positions(session);
+  };
+  EXPECT_EQ(kept("h2o:window=8"), kept("h2o:window=8,last-rows=8"));
+  EXPECT_NE(kept("h2o:window=8"), kept("h2o:window=8,last-rows=2"));
+  EXPECT_EQ(kept("h2o:window=0"), kept("h2o:window=0,last-rows=2"));
+}
+
 TEST_P(EvictionTest, BatchSizeDoesNotMatter) {
   const auto model = tiny_model({.seed = 3});
   const std::vector<Token> prompt = random_tokens(173, 300, 3);

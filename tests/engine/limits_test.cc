@@ -65,7 +65,7 @@ TEST(OptionsTest, AbsurdLengthsAreRefused) {
                              "critical-snapkv:critical-eps=1e10", "expected-attention:ea-eps=1e300"}) {
     EXPECT_NE(refusal(method).find(": give "), std::string::npos) << method;
   }
-  const std::string rows = refusal("h2o", [](SessionOptions& options) {
+  const std::string rows = refusal("h2o:window=0", [](SessionOptions& options) {
     options.decode_cut = SessionOptions::DecodeCut::kTotal;
     options.cut_every = 1 << 30;
   });

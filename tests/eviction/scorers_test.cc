@@ -125,6 +125,15 @@ TEST(Scorers, H2oSumsTheWholeMatrixOrItsLastRows) {
   }
 }
 
+// Of rows that an earlier cut has dropped in some head, it is not known what they saw: they do not count.
+TEST(Scorers, H2oCountsTheRowsThatAllHeadsHaveStored) {
+  RandomCache cache(1, 2, 2, 16, kTokens, 2);
+  std::erase_if(cache.stored[0][0], [](std::int32_t p) { return p >= 10 && p < kTokens - 8; });
+  std::erase_if(cache.stored[0][1], [](std::int32_t p) { return p == 3 || p == kTokens - 10; });
+  EXPECT_EQ(score(cache, "h2o:window=6,last-rows=20"), score(cache, "h2o:window=6,last-rows=8"));
+  EXPECT_NE(score(cache, "h2o:window=6,last-rows=8"), score(cache, "h2o:window=6,last-rows=7"));
+}
+
 TEST(Scorers, KeyScorersReadTheKeysAlone) {
   RandomCache cache(1, 1, 1, 4, 3, 3);
   cache.keys[0] = {3, 0, 0, 0, /**/ 0, 2, 0, 0, /**/ 1, 0, 0, 0};

@@ -59,6 +59,22 @@ std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound
 
 }  // namespace
 
+namespace {
+
+// Returns how many of the last n_rows tokens (at least 1) all heads have stored: earlier cuts may have dropped some,
+// and a head's entries then do not tell what a row of theirs saw (group_rows).
+int stored_rows(const LayerView& view, int n_rows) {
+  const auto are_stored = [&](int n) {
+    return std::all_of(view.heads.begin(), view.heads.end(), [&](const kernels::HeadEntries& head) {
+      return head.n_entries - count_below(head, view.n_tokens - n) == n;
+    });
+  };
+  while (n_rows > 1 && !are_stored(n_rows)) --n_rows;
+  return n_rows;
+}
+
+}  // namespace
+
 kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head) {
   const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.key_dim;
   const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.key_dim;
@@ -357,6 +373,7 @@ std::vector<std::int32_t> LayerEvidence::positions(int head) const {
 
 const WindowStatistics& LayerEvidence::window(int n_rows) {
   n_rows = std::min({n_rows, view_.n_window_rows, static_cast<int>(view_.n_tokens)});
+  n_rows = stored_rows(view_, n_rows);
   if (n_rows < 1 || view_.window_q == nullptr) {
     throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
   }

@@ -17,12 +17,34 @@
 // thus final with the layer, and a cascade keeps what a single cut would.
 #include <cmath>
 #include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "eviction/evidence/question_scores.h"
 #include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {
+
+// By the budget, the engine sets another weight where there is room for it (engine/session_options.cc).
+constexpr const char* kByBudget = "by-budget";
+constexpr double kLeastRmsWeight = 2;
+
+Option rms_weight_option() {
+  Option option = number_option("rms-weight", 0, kMaxNumberOption, kLeastRmsWeight,
+                                "of rms next to kvzip, times the root of the tokens");
+  option.values += std::string(" | ") + kByBudget;
+  option.fallback = kByBudget;
+  option.read = [number = option.read](std::string_view text) {
+    return text == kByBudget ? std::optional<std::string>(kByBudget) : number(text);
+  };
+  return option;
+}
+
+double rms_weight(const EvictionOptions& options) {
+  return options.text_of("rms-weight") == kByBudget ? kLeastRmsWeight : options.number("rms-weight");
+}
 
 class Combined final : public Scorer {
  public:
@@ -37,7 +59,7 @@ class Combined final : public Scorer {
     std::vector<Option> options = question_options();
     options.insert(
         options.end(),
-        {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms next to kvzip, times the root of the tokens"),
+        {rms_weight_option(),
          choice_option("repeat", {"fitting", "always", "late", "whole"}, "fitting",
                        "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
                        "through the later layers or the whole model instead of by the budget")});
@@ -47,7 +69,7 @@ class Combined final : public Scorer {
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const LayerScores& rms = evidence.reference_rms();
-    const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.layer().n_tokens));
+    const auto factor = static_cast<float>(rms_weight(options) * std::sqrt(evidence.layer().n_tokens));
     LayerScores scores;
     if (!evidence.layer().passes.empty()) scores = kvzip_scorer().score(evidence, options);
     scores.resize(rms.size());

@@ -5,6 +5,7 @@
 // The column sums of the causal matrix are streamed from the rows' saved log-sum-exps, so that memory is linear in the
 // prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). In a later cut the rows are
 // those of the turn or chunk since the last cut; during decoding they are the last window rows that the engine saved.
+// Rows that an earlier cut has dropped do not count.
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/options/registry.h"
