@@ -77,7 +77,12 @@ struct ModelInfo {
   std::int32_t n_ctx_train;  // the context in tokens that the file declares
   std::vector<LayerInfo> layers;
   std::optional<Pooling> pooling;  // the pooling that the file names
-  std::uint64_t fingerprint;       // hash of the metadata and tensor table, by which sessions and profiles know a model
+  // Hash of the architecture, the options' changes of metadata, and the tensors' names, types, shapes and samples, by
+  // which profiles know a model.
+  std::uint64_t fingerprint;
+  // Hash of the keys of the architecture, the tokenizer and its chat template. Sessions know a model by both: files
+  // with the same tensors may differ in their RoPE, say.
+  std::uint64_t metadata_fingerprint;
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   std::size_t state_bytes() const;  // returns the bytes of a sequence's states in all recurrent layers

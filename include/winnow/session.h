@@ -275,7 +275,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ~Engine();
 
   // Returns a new, empty session. Throws Error(kInvalidArgument) for options that contradict each other or the model,
-  // and what EvictionOptions::find_profile throws.
+  // Error(kUnsupported) for what the method, the model or the device cannot do (cuts while decoding by a scorer that
+  // needs the whole prompt; a loss as the budget of most methods), and what EvictionOptions::find_profile throws.
   Session open(const SessionOptions& options = {});
 
   // Decodes one step of several sequences of this engine at once: tokens[i] is fed to sessions[i], each with its own
@@ -366,11 +367,12 @@ class Session {
 
   // Returns the greatest length up to n_tokens to which truncate() can bring the sequence back: n_tokens itself if the
   // cache is full and whole; a little less if entries are quantised page by page; 0 if earlier entries are gone (a
-  // method that evicts, recurrent layers, a sliding window that has moved on).
+  // method that evicts, recurrent layers, a sliding window that has moved on), which truncate() refuses.
   std::int32_t truncatable(std::int32_t n_tokens) const;
 
   // Forgets all tokens but the first n_tokens, as if the others had never been fed. logits() then throws until the
-  // session is fed again. Throws Error(kInvalidArgument) unless n_tokens is n_tokens() or truncatable(n_tokens).
+  // session is fed again. Throws Error(kInvalidArgument) unless n_tokens is n_tokens() or truncatable(n_tokens) and
+  // more than 0.
   void truncate(std::int32_t n_tokens);
 
   // Writes the session to a file with a checksum. It is written under a temporary name first, so that a save that is

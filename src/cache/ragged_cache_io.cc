@@ -38,8 +38,9 @@ std::string describe(const LayerNumbers& layer) {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
-// The kinds of stored pages, as a file numbers them.
-enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredHigh, kStoredLater, kStoredOrigin };
+// The kinds of stored pages, as a file numbers them, and of what precedes a head's first page as a page without
+// entries.
+enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredHigh, kStoredLater, kStoredOrigin, kStoredRaised };
 
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
   out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
@@ -78,6 +79,10 @@ void RaggedCache::write(std::ostream& out, int layer) const {
       const std::int32_t of_origin[] = {0, kStoredOrigin};
       write_bytes(out, of_origin, sizeof(of_origin));
       write_bytes(out, origin->data(), origin->size());
+    }
+    if (h.is_raised && h.n_entries > 0) {
+      const std::int32_t of_raised[] = {0, kStoredRaised};
+      write_bytes(out, of_raised, sizeof(of_raised));
     }
     for (std::size_t page = 0; page < h.pages.size(); ++page) {
       const kernels::EntryRun& run = runs_[index(layer, kv_head)][page];
@@ -146,6 +151,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
   // A page is acquired after its positions have been read and before its rows are.
   std::vector<std::byte> rows;  // on their way to a device
   std::int32_t last_position = -1, last_high = -1;
+  bool is_raised = false;  // set at the end: until then every page keeps the kind that it was stored in
   while (h.n_entries < count) {
     std::int32_t numbers[2];
     read_bytes(in, numbers, sizeof(numbers));
@@ -154,6 +160,10 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
         format.has_quantised_keys(PageKind::kQuantised)) {
       store_.set_origin(index(layer, kv_head), read_origin(in, format.key_dim));
       table_.set_origin(layer, kv_head, true);
+      continue;
+    }
+    if (n == 0 && numbers[1] == kStoredRaised && h.n_entries == 0 && !is_raised && format.raises(true)) {
+      is_raised = true;
       continue;
     }
     const bool is_plain = numbers[1] == kStoredPlain, is_high = numbers[1] == kStoredHigh;
@@ -204,6 +214,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
     read_bytes(in, values, static_cast<std::size_t>(n) * stored.value_bytes);
     if (!store_.is_host()) memory().write(target.key, rows.data(), rows.size());
   }
+  table_.set_raised(layer, kv_head, is_raised);
   if (h.n_high_pages == 0) return;
   std::int32_t last = -1;
   for (const std::int32_t entry : PageTable::by_position(h, entries(layer, kv_head))) {

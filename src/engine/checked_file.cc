@@ -115,6 +115,7 @@ CheckedFileReader::CheckedFileReader(const std::string& path) {
     throw Error(ErrorCode::kBadFile,
                 "the session file '" + path + "' is truncated or damaged: prefill the prompt again");
   }
+  version_ = header.version;
   body_bytes_ = static_cast<std::size_t>(header.body_bytes);
   Fnv1a hash;
   std::vector<char> buffer(std::min(kBufferBytes, body_bytes_));

@@ -14,8 +14,9 @@
 namespace winnow {
 
 // The version that is written.
-inline constexpr std::uint32_t kSessionFileVersion = 7;
-// The oldest version that is read: before version 7 no head had an origin of its keys.
+inline constexpr std::uint32_t kSessionFileVersion = 8;
+// The oldest version that is read: before version 7 no head had an origin of its keys, before version 8 a file did not
+// say which heads are raised, and named its model without the metadata.
 inline constexpr std::uint32_t kOldestSessionFileVersion = 6;
 
 // Writes an AtomicFile with that header: until commit() the file of that name, if any, stays as it was. Failures throw
@@ -43,11 +44,13 @@ class CheckedFileReader {
  public:
   explicit CheckedFileReader(const std::string& path);
 
+  std::uint32_t version() const { return version_; }
   std::istream& body() { return in_; }  // at its first byte
   std::size_t body_bytes() const { return body_bytes_; }
 
  private:
   std::ifstream in_;
+  std::uint32_t version_ = 0;
   std::size_t body_bytes_ = 0;
 };
 

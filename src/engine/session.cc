@@ -161,7 +161,7 @@ Session Session::fork() const {
 }
 
 std::int32_t Session::truncatable(std::int32_t n_tokens) const {
-  if (n_tokens >= impl_->n_tokens()) return n_tokens == impl_->n_tokens() ? n_tokens : 0;
+  if (n_tokens >= impl_->n_tokens()) return impl_->n_tokens();
   const CacheShape& shape = impl_->shape;
   if (n_tokens <= 0 || impl_->options.eviction.evicts()) return 0;
   for (int l = 0; l < shape.n_layer(); ++l) {

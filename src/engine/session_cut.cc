@@ -24,12 +24,12 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const bool pays = has_feedback && shape_of_cut.fixed_budget.empty() && pays_for_raised_heads(*this);
   if (pays) cut.allow_narrowing();
   const ParallelFor parallel_for = engine_impl().parallel_for();
+  const auto feedback_bytes = engine_impl().pool->reserve(has_feedback ? key_feedback_bytes(cache.shape()) : 0);
   std::optional<ReferenceAttention> reference;  // a step of decoding has no reference rows
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
     reference.emplace(model().spec, engine_impl().layers, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
   }
-  const auto feedback_bytes = engine_impl().pool->reserve(has_feedback ? key_feedback_bytes(cache.shape()) : 0);
   try {
     for (int l = 0; l < shape.n_layer(); ++l) {
       if (!shape.layer(l).is_cut()) continue;

@@ -17,7 +17,7 @@
 #include "model/balanced_pairs.h"
 #include "winnow/error.h"
 
-// A session file holds the model's fingerprint, the data that all ranks have alike, and a part (engine/ranks/pieces.h)
+// A session file holds the model's fingerprints, the data that all ranks have alike, and a part (engine/ranks/pieces.h)
 // for each layer. The file is rank 0's: other ranks send it the parts of their layers, and get them from it.
 
 namespace winnow {
@@ -29,14 +29,22 @@ std::string damaged(const std::string& path) {
   return "the session file '" + path + "' is damaged: prefill the prompt again";
 }
 
-// Returns what names the model in a file. Where keys and queries have factors (model/balanced_pairs.h), it is not the
-// model's fingerprint alone: files of earlier builds have the keys without them.
-std::uint64_t name_in_file(const Model::Impl& model) {
+// Returns the model's fingerprints as a file of that version has them: earlier ones had only the first.
+std::uint64_t fingerprint_in_file(const Model::Impl& model, std::uint32_t version) {
+  constexpr std::uint32_t kFirstWithMetadata = 8;
+  return model.info.fingerprint ^ (version >= kFirstWithMetadata ? model.info.metadata_fingerprint : 0);
+}
+
+// Returns what names the model in a file of that version. Where keys and queries have factors (model/balanced_pairs.h),
+// it is not the fingerprints alone: files of earlier builds have the keys without them.
+std::uint64_t name_in_file(const Model::Impl& model, std::uint32_t version) {
   constexpr std::uint64_t kBalanced = 0x6465636E616C6162;
   for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
-    if (has_balanced_pairs(model.spec.layers[l], model.weights.layers[l])) return model.info.fingerprint ^ kBalanced;
+    if (has_balanced_pairs(model.spec.layers[l], model.weights.layers[l])) {
+      return fingerprint_in_file(model, version) ^ kBalanced;
+    }
   }
-  return model.info.fingerprint;
+  return fingerprint_in_file(model, version);
 }
 
 void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
@@ -122,9 +130,11 @@ std::unique_ptr<Session::Impl> begun_session(std::shared_ptr<Engine> engine, con
   session->tokens = reader.get_array<Token>(static_cast<std::size_t>(options.n_ctx));
   for (const std::int32_t n : session->head_budgets) reader.require(n >= 0 && n <= session->n_tokens());
   for (const Token token : session->tokens) reader.require(token >= 0 && token < model.spec.n_vocab);
-  const std::size_t n_logits = session->tokens.empty() ? 0 : static_cast<std::size_t>(model.spec.n_vocab);
+  const auto n_logits = static_cast<std::size_t>(model.spec.n_vocab);
   session->logits = reader.get_array<float>(n_logits);
-  reader.require(session->logits.size() == n_logits && reader.left() == 0);
+  // A session has none before its first token, after truncate(), and after a prompt that was read for hidden states.
+  reader.require(session->logits.empty() || (session->logits.size() == n_logits && !session->tokens.empty()));
+  reader.require(reader.left() == 0);
   return session;
 }
 
@@ -187,14 +197,14 @@ class FirstError {
 struct OpenedFile {
   OpenedFile(const Model::Impl& model, const std::string& path)
       : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
-    if (const auto name = reader.get<std::uint64_t>(); name != name_in_file(model)) {
-      if (name == model.info.fingerprint) {
+    if (const auto name = reader.get<std::uint64_t>(); name != name_in_file(model, file.version())) {
+      if (name == fingerprint_in_file(model, file.version())) {
         throw Error(ErrorCode::kBadFile, "the session file '" + path +
                                              "' was saved by an earlier version of winnow, which stored the keys of "
                                              "this model at another scale: prefill the prompt again");
       }
       throw Error(ErrorCode::kBadFile, "the session file '" + path + "' was saved with a different model from '" +
-                                           model.file.path() + "': load it with its own model");
+                                           model.file.path() + "', or with other metadata: load it with its own model");
     }
     const std::vector<char> bytes = reader.get_array<char>(kMostCommonBytes);
     common.assign(bytes.begin(), bytes.end());
@@ -218,7 +228,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   pipeline.all_or_none([&] {
     if (!pipeline.is_first()) return;
     file.emplace(path);
-    put(file->body(), name_in_file(session.model()));
+    put(file->body(), name_in_file(session.model(), kSessionFileVersion));
     put_text(file->body(), common_bytes(session));
   });
   FirstError error;

@@ -137,6 +137,50 @@ void change_metadata(gguf_context* header, std::span<const MetadataChange> chang
   }
 }
 
+std::size_t bytes_of(gguf_type number) {
+  switch (number) {
+    case GGUF_TYPE_UINT8:
+    case GGUF_TYPE_INT8:
+    case GGUF_TYPE_BOOL:
+      return 1;
+    case GGUF_TYPE_UINT16:
+    case GGUF_TYPE_INT16:
+      return 2;
+    case GGUF_TYPE_UINT64:
+    case GGUF_TYPE_INT64:
+    case GGUF_TYPE_FLOAT64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+// Returns the hash of the architecture's and the tokenizer's keys with their values, in whatever order the file has
+// them.
+std::uint64_t hash_of_metadata(const gguf_context* header, const std::string& architecture) {
+  std::uint64_t sum = 0;
+  for (std::int64_t id = 0; id < gguf_get_n_kv(header); ++id) {
+    const std::string_view key = gguf_get_key(header, id);
+    if (!key.starts_with(architecture + ".") && !key.starts_with("tokenizer.")) continue;
+    const bool is_list = gguf_get_kv_type(header, id) == GGUF_TYPE_ARRAY;
+    const gguf_type type = is_list ? gguf_get_arr_type(header, id) : gguf_get_kv_type(header, id);
+    const std::size_t n = is_list ? gguf_get_arr_n(header, id) : 1;
+    Fnv1a hash;
+    hash.add(key).add(&type, sizeof(type)).add(&n, sizeof(n));
+    if (type == GGUF_TYPE_STRING) {
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::string_view text = is_list ? gguf_get_arr_str(header, id, i) : gguf_get_val_str(header, id);
+        const std::size_t n_bytes = text.size();
+        hash.add(&n_bytes, sizeof(n_bytes)).add(text);
+      }
+    } else if (n > 0) {
+      hash.add(is_list ? gguf_get_arr_data(header, id) : gguf_get_val_data(header, id), n * bytes_of(type));
+    }
+    sum += hash.value();
+  }
+  return sum;
+}
+
 // Returns the file, or all parts of the model that it belongs to, with their headers checked.
 Parts open_parts(const std::string& path) {
   Parts parts;
@@ -170,6 +214,7 @@ struct GgufFile::Impl {
   std::unordered_map<std::string_view, Place> by_name;
   std::uint64_t tensor_bytes = 0;
   std::uint64_t fingerprint = 0;
+  std::uint64_t metadata_fingerprint = 0;
   bool is_mapped = false;
 };
 
@@ -199,6 +244,7 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap, std::span<const Metad
   const std::string architecture = find_string("general.architecture").value_or("");
   hash.add(architecture);
   change_metadata(impl_->parts.front()->header(), changes, architecture, hash);
+  impl_->metadata_fingerprint = hash_of_metadata(impl_->parts.front()->header(), architecture);
   impl_->is_mapped = use_mmap;
   for (const auto& part : impl_->parts) part->load(use_mmap);
   for (const ggml_tensor* tensor : impl_->tensors) {
@@ -366,6 +412,7 @@ ggml_tensor* GgufFile::tensor(std::int64_t index) const { return impl_->tensors[
 
 std::uint64_t GgufFile::tensor_bytes() const { return impl_->tensor_bytes; }
 std::uint64_t GgufFile::fingerprint() const { return impl_->fingerprint; }
+std::uint64_t GgufFile::metadata_fingerprint() const { return impl_->metadata_fingerprint; }
 
 void GgufFile::release(const void* data, std::size_t bytes) const {
   if (!impl_->is_mapped) return;

@@ -58,9 +58,12 @@ class GgufFile {
   ggml_tensor* tensor(std::int64_t index) const;
 
   std::uint64_t tensor_bytes() const;
-  // Returns the FNV-1a hash of the architecture, the dimensions, the tensor table (names, types, shapes) and a sample
-  // of each tensor's bytes, which tells models and their quantisations apart without reading the whole file.
+  // Returns the FNV-1a hash of the architecture, the changes of metadata, the tensor table (names, types, shapes) and a
+  // sample of each tensor's bytes, which tells models and their quantisations apart without reading the whole file.
   std::uint64_t fingerprint() const;
+  // Returns a hash of the metadata's keys of the architecture and of the tokenizer, as they are after the changes. Two
+  // files with the same tensors may differ in them: in their RoPE, say.
+  std::uint64_t metadata_fingerprint() const;
 
   // Reports to the operating system that these bytes of the mapping will not be needed soon (they stay in the page
   // cache).

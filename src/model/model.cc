@@ -68,6 +68,7 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
   }
   info.pooling = pooling_of(file, architecture);
   info.fingerprint = file.fingerprint();
+  info.metadata_fingerprint = file.metadata_fingerprint();
   return info;
 }
 

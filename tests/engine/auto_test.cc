@@ -92,9 +92,30 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
       const std::string path = testing::TempDir() + "raised.session";
       session.save(path);
       Session loaded = engine->load_session(path);
+      EXPECT_EQ(loaded.statistics().raised, statistics.raised);
       loaded.decode(7);
       session.decode(7);
       EXPECT_EQ(logits_of(loaded), logits_of(session));
+    }
+  }
+}
+
+// Cuts while decoding have no reference rows to choose by: a file says which heads are raised.
+TEST(Auto, RaisedHeadsOfAFileStayRaised) {
+  const auto engine = Engine::create(tiny_model(sharp_model()), {.n_threads = 2, .n_batch = 64});
+  SessionOptions options = auto_options("ada-snapkv:bits=4,window=8", "8%");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 4;
+  Session session = engine->open(options);
+  session.prefill(random_tokens(1500, 300, 4));
+  const std::string path = testing::TempDir() + "stay_raised.session";
+  session.save(path);
+  Session loaded = engine->load_session(path);
+  const std::vector<Token> later = random_tokens(40, 300, 5);
+  EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
+  for (int h = 0; h < 2; ++h) {
+    for (const kernels::EntryRun& run : loaded.impl().cache.entries(1, h).runs.subspan(1)) {
+      EXPECT_NE(run.key_type, EntryType::kR4);
     }
   }
 }
@@ -114,9 +135,13 @@ TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   // Explicit options stay. A budget that is no fraction of the prompt says nothing beforehand.
   EXPECT_EQ(scorer("auto:repeat=always", "5%bytes"), "combined");
   EXPECT_EQ(scorer("auto:rms-weight=3", "5%bytes"), "combined");
+  EXPECT_EQ(scorer("auto:rms-weight=2", "5%bytes"), "combined");
+  EXPECT_EQ(scorer("auto:rms-weight=by-budget", "5%bytes"), "rms");
   EXPECT_EQ(scorer("kvzip", "5%bytes"), "kvzip");
   EXPECT_EQ(scorer("auto", "64"), "combined");
   EXPECT_EQ(engine->open(auto_options("auto", "5%bytes")).options().eviction.text(), "auto:scorer=rms");
+  const std::string text = engine->open(auto_options("auto:rms-weight=2", "90%")).options().eviction.text();
+  EXPECT_NE(text.find("rms-weight=2"), std::string::npos) << text;
   const std::vector<Token> prompt = random_tokens(300, 300, 4);
   Session automatic = engine->open(auto_options("auto", "5%bytes"));
   Session fast = engine->open(auto_options("auto-fast", "5%bytes"));
@@ -154,12 +179,13 @@ TEST(Auto, WeighsRunningTextByTheBudget) {
     return engine->open(auto_options(method, budget)).options().eviction.text_of("rms-weight");
   };
   EXPECT_EQ(weight("auto", "17%"), "4");
-  EXPECT_EQ(weight("auto", "16%"), "2");
-  EXPECT_EQ(weight("auto", "5%bytes"), "4");  // in few bits
-  EXPECT_EQ(weight("auto", "2%bytes"), "2");
+  EXPECT_EQ(weight("auto", "16%"), "by-budget");  // 2
+  EXPECT_EQ(weight("auto", "5%bytes"), "4");      // in few bits
+  EXPECT_EQ(weight("auto", "2%bytes"), "by-budget");
   EXPECT_EQ(weight("auto:repeat=whole", "5%bytes"), "4");
   EXPECT_EQ(weight("auto:rms-weight=3", "20%bytes"), "3");
-  EXPECT_EQ(weight("auto", "64"), "2");
+  EXPECT_EQ(weight("auto:rms-weight=2", "20%bytes"), "2");
+  EXPECT_EQ(weight("auto", "64"), "by-budget");
 }
 
 // A question in the prompt weighs, but not in chunks, which end before it.

@@ -106,6 +106,19 @@ TEST_F(SessionFileTest, AnEmptySession) {
   EXPECT_EQ(loaded.n_tokens(), 10);
 }
 
+TEST_F(SessionFileTest, ASessionThatHasGoneBackHasNoLogits) {
+  const auto engine = small_engine();
+  const std::vector<Token> later = random_tokens(5, 300, 2);
+  Session session = engine->open(full_options());
+  session.prefill(random_tokens(60, 300, 1));
+  session.truncate(40);
+  const std::string path = directory_.file("gone back");
+  session.save(path);
+  Session loaded = engine->load_session(path);
+  EXPECT_EQ(loaded.n_tokens(), 40);
+  EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
+}
+
 TEST_F(SessionFileTest, EveryDamagedByteIsFound) {
   const std::string bytes = read_bytes(path_);
   std::vector<std::size_t> places;
@@ -256,6 +269,25 @@ TEST_F(SessionFileTest, AnotherModel) {
     const auto other = Engine::create(tiny_model(options), {.n_threads = 1});
     expect_error(ErrorCode::kBadFile, [&] { other->load_session(path_); });
   }
+}
+
+// A file of version 7 knows its model by the tensors alone.
+TEST_F(SessionFileTest, AnotherModelWithTheSameTensors) {
+  const auto other = Engine::create(
+      tiny_model({.n_layer = 1,
+                  .head_dim = 16,
+                  .edit_metadata = [](gguf_context* file) { gguf_set_val_f32(file, "llama.rope.freq_base", 500); }}),
+      {.n_threads = 1});
+  const std::uint64_t name = engine_->model()->info().fingerprint;
+  ASSERT_EQ(other->model()->info().fingerprint, name);
+  expect_error(ErrorCode::kBadFile, "with other metadata", [&] { other->load_session(path_); });
+
+  std::string old = read_bytes(path_);
+  const std::uint32_t version = 7;
+  std::memcpy(old.data() + 8, &version, sizeof(version));
+  std::memcpy(old.data() + kHeaderBytes, &name, sizeof(name));
+  const std::string path = directory_.write("old", with_header_of(old, old.substr(kHeaderBytes)));
+  for (const auto& engine : {engine_, other}) EXPECT_EQ(engine->load_session(path).n_tokens(), 70);
 }
 
 TEST_F(SessionFileTest, BeyondTheByteLimit) {

@@ -40,7 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       winnow::Model::load(winnow::test::TinyModel({.n_layer = 1}).path()), {.n_threads = 1, .kv_bytes_limit = 1 << 24});
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] % 2 == 0) bytes = with_header(engine->model()->info().fingerprint, bytes);
+  const winnow::ModelInfo& model = engine->model()->info();
+  if (data[0] % 2 == 0) bytes = with_header(model.fingerprint ^ model.metadata_fingerprint, bytes);
   const winnow::test::MemoryFile file(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   try {
     winnow::Session session = engine->load_session(file.path());

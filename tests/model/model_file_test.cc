@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "expect_error.h"
 #include "model/architecture.h"
@@ -66,6 +67,32 @@ TEST(ModelFileTest, FingerprintTellsModelsApart) {
   EXPECT_NE(fingerprint({}), fingerprint({.seed = 2}));
   EXPECT_NE(fingerprint({}), fingerprint({.weight_type = GGML_TYPE_Q8_0}));
   EXPECT_NE(fingerprint({}), fingerprint({.n_layer = 2}));
+}
+
+TEST(ModelFileTest, FingerprintOfTheMetadataTellsTheSameTensorsApart) {
+  const auto info = [](const TinyModelOptions& options) { return Model::load(TinyModel(options).path())->info(); };
+  const auto set_base = [](float base) {
+    return [=](gguf_context* file) { gguf_set_val_f32(file, "llama.rope.freq_base", base); };
+  };
+  const auto begin_nowhere = [](gguf_context* file) { gguf_set_val_bool(file, "tokenizer.ggml.add_bos_token", false); };
+  const ModelInfo plain = info({});
+  std::set<std::uint64_t> all = {plain.metadata_fingerprint};
+  for (const TinyModelOptions& options :
+       {TinyModelOptions{.edit_metadata = set_base(500)}, TinyModelOptions{.edit_metadata = set_base(501)},
+        TinyModelOptions{.n_ctx = 1024}, TinyModelOptions{.control_tokens = {"<|a|>"}},
+        TinyModelOptions{.control_tokens = {"<|b|>"}}, TinyModelOptions{.chat_template = kChatmlTemplate},
+        TinyModelOptions{.edit_metadata = begin_nowhere}}) {
+    const ModelInfo other = info(options);
+    EXPECT_EQ(other.fingerprint, plain.fingerprint);
+    EXPECT_TRUE(all.insert(other.metadata_fingerprint).second) << all.size();
+  }
+  // Neither the order of the keys matters, nor what a model is called.
+  const auto move = [&](gguf_context* file) {
+    gguf_remove_key(file, "llama.rope.freq_base");
+    set_base(10000)(file);
+    gguf_set_val_str(file, "general.name", "other");
+  };
+  EXPECT_EQ(info({.edit_metadata = move}).metadata_fingerprint, plain.metadata_fingerprint);
 }
 
 TEST(ModelFileTest, TellsItsMetadata) {

@@ -74,6 +74,7 @@ TEST_F(SplitModelTest, IsTheSameFromEveryPart) {
         for (const bool use_mmap : {true, false}) {
           const auto model = Model::load(path, {.use_mmap = use_mmap});
           EXPECT_EQ(model->info().fingerprint, whole->info().fingerprint) << path;
+          EXPECT_EQ(model->info().metadata_fingerprint, whole->info().metadata_fingerprint) << path;
           EXPECT_EQ(model->info().bytes, whole->info().bytes) << path;
           EXPECT_EQ(model->info().n_parameters, whole->info().n_parameters) << path;
           EXPECT_EQ(model->info().name, "tiny") << path;

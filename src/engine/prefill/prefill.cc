@@ -11,15 +11,19 @@
 namespace winnow {
 namespace {
 
+// Throws Error(kInvalidArgument) unless the session is one of this engine.
+void check_engine(const Engine& engine, const Session::Impl& session) {
+  if (session.engine.get() == &engine) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a session of this prefill belongs to another engine: give sessions of one engine");
+}
+
 // Throws Error(kInvalidArgument) unless these sessions can be in one prefill now.
 void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
   if (sessions.empty()) throw Error(ErrorCode::kInvalidArgument, "a prefill needs at least one session");
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     const Session::Impl& session = sessions[i]->impl();
-    if (session.engine.get() != &engine) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "a session of this prefill belongs to another engine: give sessions of one engine");
-    }
+    check_engine(engine, session);
     if (std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) !=
         sessions.begin() + static_cast<std::ptrdiff_t>(i)) {
       throw Error(ErrorCode::kInvalidArgument, "a session is in this prefill twice: give each session once");
@@ -198,6 +202,7 @@ Prefill Engine::start_prefill(std::span<Session* const> sessions, std::span<cons
 
 Prefill Engine::start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options) {
   const std::lock_guard lock(impl_->mutex);
+  check_engine(*this, session.impl());
   session.impl().check_idle();
   auto prefill =
       std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt, tokens.size());

@@ -16,9 +16,9 @@ std::vector<LayerRange> layer_ranges(const Model::Impl& model, const EngineOptio
 
 int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const EngineOptions& options) {
   if (pipeline.n_ranks() == 1) return options.n_threads;
-  std::vector<std::uint64_t> own = {model.info.fingerprint, static_cast<std::uint64_t>(options.n_batch),
-                                    static_cast<std::uint64_t>(options.prefill_weights),
-                                    static_cast<std::uint64_t>(options.is_led)};
+  std::vector<std::uint64_t> own = {
+      model.info.fingerprint, model.info.metadata_fingerprint, static_cast<std::uint64_t>(options.n_batch),
+      static_cast<std::uint64_t>(options.prefill_weights), static_cast<std::uint64_t>(options.is_led)};
   for (const LayerRange& range : pipeline.ranges()) own.push_back(static_cast<std::uint64_t>(range.first));
   return pipeline.together([&] {
     const std::span<const std::byte> bytes = std::as_bytes(std::span<const std::uint64_t>(own));

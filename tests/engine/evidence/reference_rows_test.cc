@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_test_support.h"
+#include "engine/evidence/reference_attention.h"
 #include "engine/prefill/reconstruction.h"
 #include "eviction/options/registry.h"
 #include "expect_error.h"
@@ -442,6 +443,48 @@ TEST(RefittedValues, OutliveACutThatFails) {
   // Cuts while decoding refit no values: entries that they move keep their codes.
   EXPECT_EQ(decode_all(session, later), decode_all(uncut, later));
   EXPECT_EQ(kept_positions(session), kept_positions(uncut));
+}
+
+// The turn is fed, and there is no memory for its cut, which the next one makes up for.
+TEST(RefittedValues, OutliveACutWithoutMemory) {
+  constexpr std::size_t kLimit = 64 << 20;
+  const auto engine =
+      Engine::create(tiny_model(kSmallModel), {.n_threads = 2, .kv_bytes_limit = kLimit, .n_batch = 48});
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("snapkv:window=4,fit=values,bits=4");
+  options.budget = Budget::parse("100");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 4;
+  Session session = engine->open(options);
+  session.prefill(random_tokens(300, 300, 1));
+  Session uncut = session.fork();
+  const std::vector<Token> turn = random_tokens(50, 300, 2), later = random_tokens(12, 300, 3);
+  uncut.append(turn);
+  const auto n_steps = [&](Session& fork) {
+    Session* of_turn[] = {&fork};
+    Prefill prefill = engine->start_prefill(of_turn, turn);
+    int n = 1;
+    while (prefill.step()) ++n;
+    return n;
+  };
+  Session whole = session.fork();
+  const int n = n_steps(whole);
+  {
+    Session* of_turn[] = {&session};
+    Prefill prefill = engine->start_prefill(of_turn, turn);
+    for (int i = 1; i < n; ++i) prefill.step();
+    const PoolStatistics pool = engine->impl().pool->statistics();
+    const std::size_t attention = ReferenceAttention::bytes_for(engine->model()->impl().spec, engine->impl().layers,
+                                                                session.impl().evidence.n_reference_rows());
+    const auto rest = engine->impl().pool->reserve(kLimit - pool.bytes_in_use - pool.bytes_reserved - attention);
+    expect_error(ErrorCode::kOutOfMemory, [&] { prefill.step(); });
+  }
+  ASSERT_EQ(kept_positions(session), kept_positions(uncut));
+  // Cuts while decoding refit no values, and leave none waiting: a file has no place for those.
+  decode_all(session, later);
+  const std::string path = testing::TempDir() + "no_memory.session";
+  session.save(path);
+  EXPECT_EQ(kept_positions(engine->load_session(path)), kept_positions(session));
 }
 
 TEST(ReferenceRows, CannotScoreWhileDecoding) {

@@ -24,6 +24,16 @@ SessionOptions options_of(const std::string& method, const std::string& budget) 
   return method == "full" ? full_options() : evicting_options(method, budget);
 }
 
+TEST(Prefill, TakesSessionsOfItsEngineAlone) {
+  const auto engine = small_engine(), other = small_engine();
+  Session session = engine->open(full_options());
+  const std::vector<Token> tokens = random_tokens(20, 300, 1);
+  Session* of_prefill[] = {&session};
+  expect_error(ErrorCode::kInvalidArgument, [&] { other->start_prefill(of_prefill, tokens); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { other->start_append(session, tokens); });
+  EXPECT_EQ(session.n_tokens(), 0);
+}
+
 TEST(SharedPrefill, EverySessionIsAsIfAlone) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
   const std::vector<Token> prompt = random_tokens(150, 300, 1);
