@@ -58,6 +58,8 @@ class Parser {
 
  private:
   static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  // No model has longer tokens, and libllama's tokenizer recurses for each character of what is none.
+  static constexpr std::size_t kMostTokenBytes = 1024;
   static constexpr std::uint64_t kMostRepetitions = 1'000'000'000;
   static constexpr int kMostNested = 200;
 
@@ -204,6 +206,10 @@ class Parser {
     if (at_end()) fail("'>' is expected after a token");
     ++position_;
     const std::string_view text = text_.substr(begin, position_ - begin);
+    if (text.size() > kMostTokenBytes) {
+      fail("a token's text may have " + std::to_string(kMostTokenBytes) +
+           " bytes at most: write longer texts as literals, \"...\"");
+    }
     Token tokens[2];
     if (llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens, 2, false, true) != 1) {
       fail("'" + std::string(text) + "' is not one token of this model");

@@ -54,7 +54,9 @@ Tokenizer::Tokenizer(std::span<const std::string> paths, std::span<const Metadat
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
-  is_of_byte_pairs_ = llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_BPE;
+  const enum llama_vocab_type type = llama_vocab_type(vocab_);
+  is_local_ = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
+  has_deep_words_ = type == LLAMA_VOCAB_TYPE_BPE && !has_loops_of_libllama(kind_of_words_);
   // A file may ask for tokens that it does not define; libllama would abort on adding them.
   adds_begin_token_ = llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL;
   adds_end_token_ = llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) != LLAMA_TOKEN_NULL;
@@ -134,31 +136,27 @@ const WordTokenizer& Tokenizer::words() const {
   return *words_;
 }
 
-bool Tokenizer::is_too_deep(std::string_view piece) const {
-  return is_of_byte_pairs_ && piece.size() > most_bytes_of_words_ && !has_loops_of_libllama(kind_of_words_);
-}
+bool Tokenizer::is_too_long(std::string_view piece) const { return is_local_ && piece.size() > most_bytes_of_words_; }
 
 std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_special) const {
-  if (!is_too_deep(piece)) return tokens_of(piece, false, parse_special);
+  if (!is_too_long(piece)) return tokens_of(piece, false, parse_special);
   std::vector<Token> tokens;
   for (const TextFragment& fragment : fragments_of(piece, specials().all, parse_special)) {
     if (fragment.token) {
       tokens.push_back(*fragment.token);
     } else {
-      const std::vector<Token> more = words().tokens(fragment.text);
+      const std::vector<Token> more =
+          has_deep_words_ ? words().tokens(fragment.text) : tokens_of(fragment.text, false, false);
       tokens.insert(tokens.end(), more.begin(), more.end());
     }
   }
   return tokens;
 }
 
-// Only texts that are long enough for it to matter are cut, and only if the tokenizer looks no further than from one
-// special token to the next.
+// Only texts that are long enough for it to matter are cut.
 std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_special) const {
   constexpr std::size_t kPieceBytes = std::size_t{1} << 12;
-  const enum llama_vocab_type type = llama_vocab_type(vocab_);
-  const bool is_local = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
-  if (text.size() <= 2 * kPieceBytes || !is_local) return {0};
+  if (text.size() <= 2 * kPieceBytes || !is_local_) return {0};
   std::vector<std::string> certain = specials().always;
   if (parse_special) certain.insert(certain.end(), specials().if_parsed.begin(), specials().if_parsed.end());
   return cuts_at_specials(text, certain, kPieceBytes);
@@ -177,7 +175,7 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
   }
   std::vector<Token> tokens;
   const std::vector<std::size_t> begins = cuts(text, parse_special);
-  if (begins.size() == 1 && !is_too_deep(text)) {
+  if (begins.size() == 1 && !is_too_long(text)) {
     tokens = tokens_of(text, add_special, parse_special);
   } else {
     if (add_special && adds_begin_token_) tokens.push_back(llama_vocab_bos(vocab_));

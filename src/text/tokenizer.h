@@ -27,8 +27,8 @@ namespace winnow {
 // loaded, and the methods that need its tokens then throw Error(kUnsupported).
 class Tokenizer {
  public:
-  // The most bytes of a text for one call of libllama whose depth grows with words: they take 3 MB of a thread's stack
-  // of 8.
+  // The most bytes of a text for one call of libllama. Its depth may grow with words, and these take 3 MB of a thread's
+  // stack of 8; its time grows with the square of the number of special tokens.
   static constexpr std::size_t kMostBytesOfWords = std::size_t{1} << 13;
 
   // Takes the files of a model, the first of which has the metadata, and changes to that, as GgufFile does; those that
@@ -66,9 +66,9 @@ class Tokenizer {
   // Returns the tokens of a text by one call of libllama.
   std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
 
-  // Returns the tokens of a piece, without begin and end tokens, by calls that are not too deep.
+  // Returns the tokens of a piece, without begin and end tokens, by calls that are not too long.
   std::vector<Token> piece_tokens(std::string_view piece, bool parse_special) const;
-  bool is_too_deep(std::string_view piece) const;
+  bool is_too_long(std::string_view piece) const;
   const WordTokenizer& words() const;
 
   const Specials& specials() const;
@@ -84,8 +84,9 @@ class Tokenizer {
   bool has_tokens_ = false;
   bool adds_begin_token_ = false;
   bool adds_end_token_ = false;
-  bool is_of_byte_pairs_ = false;
+  bool is_local_ = false;  // it looks no further than from one special token to the next
   const std::string kind_of_words_;
+  bool has_deep_words_ = false;  // libllama recurses once for each character of a word
   const std::size_t most_bytes_of_words_;
   mutable std::once_flag pieces_once_;
   mutable std::unique_ptr<const TokenPieces> pieces_;

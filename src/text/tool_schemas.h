@@ -18,7 +18,8 @@ nlohmann::ordered_json parsed_parameters(const ChatTool& tool);
 
 // Returns the tools with schemas as libllama-common needs them to make a parser of calls: they say only the names of
 // parameters and which of them are texts, since the grammar alone enforces the rest. `is_shown` adds descriptions and
-// values, for templates that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used.
+// values, for templates that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used,
+// and for names and numbers of properties that libllama-common has no bounds for.
 std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown);
 
 }  // namespace winnow

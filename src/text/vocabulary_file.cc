@@ -21,6 +21,11 @@ namespace winnow {
 namespace {
 
 constexpr std::string_view kKindOfWords = "tokenizer.ggml.pre";
+constexpr std::string_view kKindOfTokenizer = "tokenizer.ggml.model";
+
+// Of tokenizers. Gemma 4's has byte pairs of characters, and bytes for those that are no token.
+constexpr std::string_view kBytePairs = "gpt2", kGemma4 = "gemma4";
+constexpr std::array<std::string_view, 5> kKinds = {"llama", kBytePairs, kGemma4, "no_vocab", "none"};
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
   if (reason.find("bad_alloc") != std::string::npos) {
@@ -75,16 +80,17 @@ void check_vocabulary_size(const std::string& path, const gguf_context* file, st
   }
 }
 
-// Returns whether the tokenizer is one of byte pairs. Throws Error(kBadFile) for the further kinds that libllama reads:
-// winnow does not run their models, and libllama aborts on damaged ones.
-bool is_byte_pair_vocabulary(const std::string& path, const gguf_context* file) {
-  const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.model");
-  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return false;  // libllama reports that itself
-  const std::string_view model = gguf_get_val_str(file, key);
-  if (model != "llama" && model != "gpt2" && model != "no_vocab" && model != "none") {
-    fail_to_load(path, "the kind '" + std::string(model) + "' is not supported; winnow has llama and gpt2");
+// Returns the kind of the file's tokenizer, or "" if it names none, which libllama reports itself. Throws
+// Error(kBadFile) for the further kinds that libllama reads: winnow does not run their models, and libllama aborts on
+// damaged ones.
+std::string_view kind_of_tokenizer(const std::string& path, const gguf_context* file) {
+  const std::int64_t key = gguf_find_key(file, kKindOfTokenizer.data());
+  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return "";
+  const std::string_view kind = gguf_get_val_str(file, key);
+  if (std::find(kKinds.begin(), kKinds.end(), kind) == kKinds.end()) {
+    fail_to_load(path, "the kind '" + std::string(kind) + "' is not supported; winnow has llama, gpt2 and gemma4");
   }
-  return model == "gpt2";
+  return kind;
 }
 
 // Throws Error(kBadFile) for a file with which libllama aborts on two spaces in a row in a text. It is that of an
@@ -103,7 +109,7 @@ void check_vocabulary(std::span<const std::string> paths) {
   std::optional<std::size_t> most = embedding_bytes(file.get());
   for (std::size_t i = 1; !most && i < paths.size(); ++i) most = embedding_bytes(read_header(paths[i]).get());
   if (most) check_vocabulary_size(path, file.get(), *most);
-  const bool has_pairs = is_byte_pair_vocabulary(path, file.get());
+  const bool may_have_bytes = kind_of_tokenizer(path, file.get()) != kBytePairs;
   check_kind_of_words(path, file.get());
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
   if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
@@ -121,7 +127,7 @@ void check_vocabulary(std::span<const std::string> paths) {
     }
   }
   const std::int64_t types = gguf_find_key(file.get(), "tokenizer.ggml.token_type");
-  if (!has_pairs || types < 0 || gguf_get_kv_type(file.get(), types) != GGUF_TYPE_ARRAY ||
+  if (may_have_bytes || types < 0 || gguf_get_kv_type(file.get(), types) != GGUF_TYPE_ARRAY ||
       gguf_get_arr_type(file.get(), types) != GGUF_TYPE_INT32) {
     return;
   }
@@ -190,9 +196,13 @@ Vocabulary load_vocabulary(std::span<const std::string> paths, std::span<const M
 }
 
 std::string kind_of_words(const llama_model& model) {
-  std::array<char, 64> name = {};
-  const std::int32_t n = llama_model_meta_val_str(&model, kKindOfWords.data(), name.data(), name.size());
-  return n > 0 && static_cast<std::size_t>(n) < name.size() ? std::string(name.data()) : "default";
+  const auto value_of = [&](std::string_view key) {
+    std::array<char, 64> value = {};
+    const std::int32_t n = llama_model_meta_val_str(&model, key.data(), value.data(), value.size());
+    return n > 0 && static_cast<std::size_t>(n) < value.size() ? std::string(value.data()) : "default";
+  };
+  if (value_of(kKindOfTokenizer) == kGemma4) return std::string(kGemma4);
+  return value_of(kKindOfWords);
 }
 
 }  // namespace winnow

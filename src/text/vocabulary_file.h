@@ -25,7 +25,8 @@ using Vocabulary = std::unique_ptr<llama_model, VocabularyDeleter>;
 Vocabulary load_vocabulary(std::span<const std::string> paths, std::span<const MetadataChange> changes,
                            const std::string& kind_of_words = "");
 
-// Returns the name of the model file's pre-tokenizer, or "default", libllama's, if it has none.
+// Returns the name of the model file's pre-tokenizer, or "default", libllama's, if it has none. Gemma 4's tokenizer has
+// its own, whatever the file says.
 std::string kind_of_words(const llama_model& model);
 
 }  // namespace winnow

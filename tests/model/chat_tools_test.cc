@@ -11,6 +11,7 @@
 #include "expect_error.h"
 #include "model/tiny_model.h"
 #include "sanitizers.h"
+#include "text/tool_schemas.h"
 #include "winnow/chat.h"
 
 namespace winnow::test {
@@ -400,6 +401,57 @@ TEST(ChatToolsTest, LargeCatalogs) {
   ASSERT_EQ(prompt.warnings.size(), 1U);
   EXPECT_NE(prompt.warnings[0].find("tool 'a'"), std::string::npos) << prompt.warnings[0];
   EXPECT_NE(prompt.warnings[0].find("parameters.p"), std::string::npos) << prompt.warnings[0];
+}
+
+// libllama-common's std::regex recurses once for each character of a property's name, and its time for an object grows
+// with the third power of the number of its properties.
+TEST(ChatToolsTest, PropertiesAreBounded) {
+  const auto model = family_model("Qwen-Qwen3-0.6B");
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  const auto apply = [&](const std::vector<Json>& schemas) {
+    std::vector<ChatTool> tools;
+    for (const Json& schema : schemas) tools.push_back({"t" + std::to_string(tools.size()), "", schema.dump()});
+    return model->apply_chat_template(messages, {.tools = tools, .tool_choice = ToolChoice::kRequired});
+  };
+  const auto expect_refused = [&](const std::string& part, const std::vector<Json>& schemas) {
+    expect_error(ErrorCode::kInvalidArgument, part, [&] { apply(schemas); });
+  };
+  const auto with_name = [](const std::string& name) {
+    const Json properties = {{name, {{"type", "string"}}}};
+    return Json{{"properties", properties}};
+  };
+  EXPECT_FALSE(apply({with_name(std::string(256, '_'))}).grammar.empty());
+  for (const std::size_t n_bytes : {std::size_t{257}, std::size_t{1} << 20}) {
+    const std::string name(n_bytes, '_');
+    const Json list = {{"type", "array"}, {"items", with_name(name)}};
+    const Json inner = {{"type", "object"}, {"properties", {{"a", list}}}};
+    const Json unnamed = {{"type", "object"}, {"required", Json::array({name})}};
+    expect_refused("tool 't0' cannot be used: the name of a property has", {with_name(name)});
+    expect_refused("(at parameters.a)", {inner});
+    expect_refused("(at parameters)", {unnamed});
+  }
+  const auto with_properties = [](int n) {
+    Json properties = Json::object();
+    for (int i = 0; i < n; ++i) properties["p" + std::to_string(i)] = true;
+    return Json{{"properties", properties}};
+  };
+  EXPECT_FALSE(apply(std::vector<Json>(10, with_properties(100))).grammar.empty());
+  expect_refused("tool 't0' cannot be used: with its 501 properties", {with_properties(501)});
+  expect_refused("tool 't15' cannot be used: with its 200 properties", std::vector<Json>(20, with_properties(200)));
+}
+
+// A reference by name means the schema of its own tool.
+TEST(ChatToolsTest, ReferencesAreLookedUpInTheirTool) {
+  const auto tool = [](const std::string& name) {
+    const Json properties = {{name, {{"type", "string"}}}};
+    const Json target = {{"$anchor", "it"}, {"properties", properties}};
+    const Json schema = {{"$ref", "#it"}, {"$defs", {{"a", target}}}};
+    return ChatTool{name, "", schema.dump()};
+  };
+  for (const ChatTool& plain : with_plain_schemas({tool("first"), tool("second"), tool("third")}, false)) {
+    const Json properties = Json::parse(plain.parameters)["properties"];
+    EXPECT_EQ(properties, Json({{plain.name, {{"type", "string"}}}}));
+  }
 }
 
 // libllama-common does not make Gemma's own form of arguments follow their schema, but the calls can still be read.

@@ -14,6 +14,7 @@
 #include "model/byte_pair_model.h"
 #include "model/tiny_model.h"
 #include "schema/character_set.h"
+#include "text/grammar.h"
 #include "text/tokenizer.h"
 #include "text/word_patterns.h"
 #include "text/word_tokenizer.h"
@@ -122,6 +123,20 @@ TEST_P(LongTextTest, SpecialTokensAreThoseOfLibllama) {
   }
 }
 
+// libllama reads the words of these kinds itself, between the special tokens.
+TEST(LongTextSpecialsTest, AreThoseOfLibllamaBetweenItsOwnWords) {
+  std::mt19937 random(4);
+  for (const char* kind : {"llama-bpe", "gpt-2", "qwen2"}) {
+    ASSERT_TRUE(has_loops_of_libllama(kind)) << kind;
+    const TinyModel file = file_of(kind, 12, std::vector<const char*>{"<|a|>", "<|a|", "  ", "the h"});
+    const Tokenizer tokenizer(file.path(), 0);
+    for (int i = 0; i < 10; ++i) {
+      const Parts parts = {"the ", "hat\n", "\n", " ", "<|a|>", " <|a|>", "<|a|", "12", "\u65e5"};
+      expect_tokens_of_libllama(tokenizer, text_of(random, parts, 400), std::string(kind) + " " + std::to_string(i));
+    }
+  }
+}
+
 TEST_P(LongTextTest, LongWordsHaveTheTokensOfLibllama) {
   std::mt19937 random(1);
   const TinyModel file = file_of(GetParam(), 200);
@@ -152,6 +167,22 @@ TEST(LongWordTest, OneCharacterManyTimesIsReadInProportion) {
       const double few = seconds_for(1 << 14);
       EXPECT_LT(seconds_for(1 << 16), 10 * few + 0.05) << kind << " " << character;
     }
+  }
+}
+
+// The text of a token that a grammar names is no exception.
+TEST(LongWordTest, AGrammarsTokenHasTheLengthOfOne) {
+  for (const char* kind : {"tekken", "gpt-4o", "default"}) {
+    const TinyModel file = file_of(kind, 12, std::vector<const char*>{"<|a|>"});
+    const Tokenizer tokenizer(file.path());
+    EXPECT_EQ(parse_grammar("root ::= <|a|> !<|a|>", tokenizer.vocab()).rules.size(), 1U);
+    const auto expect_refused = [&](std::size_t n_bytes, const std::string& part) {
+      const std::string grammar = "root ::= <" + std::string(n_bytes - 2, 'a') + ">";
+      expect_error(ErrorCode::kInvalidArgument, part, [&] { parse_grammar(grammar, tokenizer.vocab()); });
+    };
+    expect_refused(1024, "is not one token of this model");
+    expect_refused(1025, "a token's text may have 1024 bytes at most");
+    expect_refused(std::size_t{1} << 20, "1024 bytes at most");
   }
 }
 

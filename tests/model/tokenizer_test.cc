@@ -4,12 +4,15 @@
 #include <gguf.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "expect_error.h"
+#include "model/byte_pair_model.h"
+#include "model/tiny_architectures.h"
 #include "model/tiny_model.h"
 #include "sampling/longest_token.h"
 #include "text/piece_memo.h"
@@ -38,19 +41,22 @@ TEST_F(TokenizerTest, TextComesBack) {
   }
 }
 
-// Searching the text in one piece for special tokens takes libllama minutes.
+// Searching the text in one piece for special tokens takes libllama minutes. It is not cut where white space stands
+// before one of them.
 TEST_F(TokenizerTest, ManySpecialTokensAreFoundInTime) {
-  std::string text;
-  for (int i = 0; i < 400'000; ++i) text += "</s>";
-  const std::vector<Token> tokens = model_->tokenize(text, true, true);
-  ASSERT_EQ(tokens.size(), 400'001U);
-  EXPECT_EQ(tokens.front(), 1);
-  EXPECT_EQ(tokens.back(), 2);
+  for (const auto& [part, n_tokens] : {std::pair("</s>", 400'001U), {" </s>", 800'001U}}) {
+    std::string text;
+    for (int i = 0; i < 400'000; ++i) text += part;
+    const std::vector<Token> tokens = model_->tokenize(text, true, true);
+    ASSERT_EQ(tokens.size(), n_tokens);
+    EXPECT_EQ(tokens.front(), 1);
+    EXPECT_EQ(tokens.back(), 2);
+  }
 }
 
 // The tokens of the pieces together are those of the whole text.
 TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
-  const Tokenizer tokenizer(file_.path());
+  const Tokenizer tokenizer(file_.path()), in_fragments(file_.path(), 0);
   std::vector<std::string> all = {"<unk>", "<s>", "</s>"};
   const std::vector<std::string> certain = certain_specials(all, all);
   EXPECT_EQ(certain, all);
@@ -72,6 +78,8 @@ TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
       joined.insert(joined.end(), more.begin(), more.end());
     }
     EXPECT_EQ(joined, whole) << text;
+    EXPECT_EQ(in_fragments.tokenize(text, false, true), whole) << text;
+    EXPECT_EQ(in_fragments.tokenize(text, true, false), tokenizer.tokenize(text, true, false)) << text;
   }
   EXPECT_GT(n_pieces, 600U);
 }
@@ -185,6 +193,50 @@ TEST_F(TokenizerTest, ThreadsMayShareIt) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(n_wrong, std::vector<int>(4, 0));
+}
+
+// A tokenizer as llama.cpp writes those of Gemma 4: byte pairs of characters, and bytes for those that are no token.
+// `kind_of_words`: a pre-tokenizer that the file names, which libllama passes over.
+TinyModelOptions gemma4_options(const char* kind_of_words) {
+  TinyModelOptions options = tiny_options("gemma4");
+  options.edit_metadata = [=](gguf_context* file) {
+    const char* merges[] = {"t h", "th e", "\u2581 the", "a n", "h e"};
+    gguf_set_val_str(file, "tokenizer.ggml.model", "gemma4");
+    gguf_set_arr_str(file, "tokenizer.ggml.merges", merges, std::size(merges));
+    if (*kind_of_words != 0) gguf_set_val_str(file, "tokenizer.ggml.pre", kind_of_words);
+  };
+  return options;
+}
+
+TEST(Gemma4TokenizerTest, TextComesBack) {
+  const TinyModel file(gemma4_options("gemma4"));
+  const auto model = Model::load(file.path());
+  constexpr Token kFirstByte = 3;
+  EXPECT_EQ(model->token_text(kFirstByte + '\n'), "\n");
+  EXPECT_EQ(model->token_text(kFirstByte + 0xE6), "\xE6");
+  EXPECT_EQ(model->tokenize("\u00e9", false, false), (std::vector<Token>{kFirstByte + 0xC3, kFirstByte + 0xA9}));
+  for (const std::string text :
+       {"the hat on a tent", "Hello, w\u00f6rld! \u65e5\u672c\u8a9e \U0001F389\n\n  x", "", " ", "\n"}) {
+    const std::vector<Token> tokens = model->tokenize(text, false, false);
+    EXPECT_EQ(model->detokenize(tokens), text);
+    std::string joined;
+    for (const Token token : tokens) joined += model->token_text(token);
+    EXPECT_EQ(joined, text);
+  }
+  EXPECT_EQ(model->tokenize("the the", false, false).size(), 2U);
+}
+
+// libllama splits these texts at ends of lines with a loop of its own, whatever pre-tokenizer the file names.
+TEST(Gemma4TokenizerTest, LongTextsHaveTheTokensOfLibllama) {
+  std::string text;
+  for (int i = 0; text.size() < 2 * Tokenizer::kMostBytesOfWords; ++i) {
+    text += i % 3 == 0 ? "the hat " : i % 7 == 0 ? "\u65e5\u672c\n" : "then, an 12";
+  }
+  for (const char* kind_of_words : {"", "gemma4", "default", "tekken"}) {
+    const TinyModel file(gemma4_options(kind_of_words));
+    const Tokenizer tokenizer(file.path());
+    EXPECT_EQ(tokenizer.tokenize(text, false, false), whole_tokens(tokenizer, text)) << kind_of_words;
+  }
 }
 
 TEST(TokenizerFileTest, NoTokenizerStillLoads) {
