@@ -77,10 +77,12 @@ SchemaRules::Converter::Text SchemaRules::Converter::set(const OrderedJson& item
   const OrderedJson* values = enumeration(flat, place);
   if (values == nullptr) return std::nullopt;
   name_unknown(flat, place + ".items");
+  const OrderedJson rest = without(flat, "enum");
   std::vector<std::string> literals;
   for (const OrderedJson& value : *values) {
+    if (literals.size() > kMostOfSet) return std::nullopt;
+    if (!accepts(rest, value, place, depth)) continue;
     const std::string text = literal(value);
-    if (!accepts(without(flat, "enum"), value, place, depth)) continue;
     if (std::find(literals.begin(), literals.end(), text) == literals.end()) literals.push_back(text);
   }
   if (literals.size() > kMostOfSet) return std::nullopt;

@@ -231,8 +231,11 @@ class SchemaRules::Converter {
   // Returns the schema without $ref, allOf, oneOf and const, which are replaced by what they require; true becomes {}.
   OrderedJson flattened(const OrderedJson& given, const std::string& place, int depth);
 
-  // Does the same for a schema that is joined with others. If unevaluatedProperties remain they are refused or left
-  // out, since they know nothing of the others.
+  // Returns the schema of what both match, and counts its steps.
+  OrderedJson joined(const OrderedJson& a, const OrderedJson& b, const std::string& place, int depth);
+
+  // Does the same as flattened for a schema that is joined with others. If unevaluatedProperties remain they are
+  // refused or left out, since they know nothing of the others.
   OrderedJson part_of(const OrderedJson& part, const std::string& place, int depth);
 
   // Returns the schema with the unevaluatedProperties of `given` as additionalProperties. Next to alternatives, each of
@@ -344,7 +347,8 @@ class SchemaRules::Converter {
 
   static bool exclude_numbers(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more);
 
-  static bool exclude_objects(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more);
+  bool exclude_objects(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more,
+                       const std::string& place, int depth);
 
   // --- oneOf ------------------------------------------------------------------------------------------------------
 

@@ -43,8 +43,9 @@ SchemaRules::Converter::Text SchemaRules::Converter::constrained_text(const Orde
   for (const OrderedJson& one : options_of(flat, place)) {
     const OrderedJson option = flattened(one, place, 0);
     if (const OrderedJson* values = enumeration(option, place)) {
+      const OrderedJson rest = without(without(option, "enum"), "const");
       for (const OrderedJson& value : *values) {
-        if (!value.is_string() || !accepts(without(without(option, "enum"), "const"), value, place, 0)) continue;
+        if (!value.is_string() || !accepts(rest, value, place, 0)) continue;
         const std::string text = value.get<std::string>();
         if (text.find(end) == std::string::npos) choices.push_back(grammar_literal(text));
       }
@@ -67,14 +68,14 @@ SchemaRules::Converter::Text SchemaRules::Converter::constrained_text(const Orde
 std::vector<SchemaRules::Member> SchemaRules::Converter::members(const OrderedJson& schema, const std::string& place) {
   const OrderedJson flat = flattened(schema, place, 0);
   std::vector<Member> all;
+  std::set<std::string> known;
   for (const OrderedJson& one : options_of(flat, place)) {
     const OrderedJson option = flattened(one, place, 0);
     if (!option.is_object()) continue;
     const std::set<std::string> required = required_names(option, place);
     const OrderedJson properties = properties_of(option, place);
     for (const auto& [name, property] : properties.items()) {
-      const auto is_it = [&, &name = name](const Member& member) { return member.name == name; };
-      if (std::any_of(all.begin(), all.end(), is_it)) continue;
+      if (!known.insert(name).second) continue;
       all.push_back({name, property, required.contains(name)});
     }
   }
@@ -194,8 +195,8 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
     if (!has_only_annotations(without(*last, keyword))) {
       step(place, depth, size_of(*last));
       const OrderedJson rest = without(without(*last, keyword), kUnevaluated);
-      const OrderedJson joined = merged(part_of(target, place, depth + 1), flattened(rest, place, depth + 1));
-      return with_unevaluated(joined, *last);
+      const OrderedJson target_part = part_of(target, place, depth + 1);
+      return with_unevaluated(joined(target_part, flattened(rest, place, depth + 1), place, depth), *last);
     }
     last = &target;
   }
@@ -212,7 +213,7 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
     check(parts.is_array() && !parts.empty(), place, "'allOf' must be a list of at least one schema");
     schema.erase("allOf");
     for (const OrderedJson& part : parts) {
-      schema = merged(schema, part_of(part, place, depth + 1));
+      schema = joined(schema, part_of(part, place, depth + 1), place, depth);
       if (!schema.is_object()) return schema;
     }
   }
@@ -227,6 +228,17 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
     schema = merged({{"enum", OrderedJson::array({value})}}, schema);
   }
   return with_unevaluated(schema, schema);
+}
+
+OrderedJson SchemaRules::Converter::joined(const OrderedJson& a, const OrderedJson& b, const std::string& place,
+                                           int depth) {
+  constexpr std::size_t kCopiesOfStep = 2, kLookUpsOfStep = 100;
+  OrderedJson all = merged(a, b);
+  // All of it has been copied, and names of keywords and of properties are looked up one after the other.
+  const std::size_t n_properties = all.is_object() && all.contains("properties") ? all["properties"].size() : 0;
+  const std::size_t n_look_ups = all.size() * b.size() + n_properties * n_properties;
+  step(place, depth, 1 + size_of(all) / kCopiesOfStep + n_look_ups / kLookUpsOfStep);
+  return all;
 }
 
 OrderedJson SchemaRules::Converter::part_of(const OrderedJson& part, const std::string& place, int depth) {

@@ -37,7 +37,7 @@ class SchemaRules {
   explicit SchemaRules(Use use, ValueNotation notation = ValueNotation::kJson);
   ~SchemaRules();
   // Sets the subject that begins the sentences of errors, such as "the JSON schema", and the document that references
-  // look into. The document has to outlive all calls until the next `begin`.
+  // look into. The document has to outlive all calls, since documents are told apart by their addresses.
   void begin(std::string subject, const nlohmann::ordered_json& document);
 
   // All throw Error(kInvalidArgument) that names the place and the keyword if a schema is malformed, if no value

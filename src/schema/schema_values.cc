@@ -85,7 +85,7 @@ bool SchemaRules::Converter::exclude(const OrderedJson& schema, const OrderedJso
     } else if (is_number) {
       if (!exclude_numbers(one, rest, more)) return false;
     } else if (type == "object") {
-      if (!exclude_objects(one, rest, more)) return false;
+      if (!exclude_objects(one, rest, more, place, depth)) return false;
     } else {
       return false;
     }
@@ -169,13 +169,13 @@ bool SchemaRules::Converter::exclude_numbers(const OrderedJson& one, const Order
 }
 
 bool SchemaRules::Converter::exclude_objects(const OrderedJson& one, const OrderedJson& excluded,
-                                             std::vector<OrderedJson>& more) {
+                                             std::vector<OrderedJson>& more, const std::string& place, int depth) {
   for (const auto& [keyword, value] : excluded.items()) {
     if (is_annotation(keyword)) continue;
     if (keyword != "required" || !value.is_array()) return false;
     for (const OrderedJson& name : value) {
       if (!name.is_string()) return false;
-      more.push_back(merged(one, {{"properties", {{name.get<std::string>(), false}}}}));
+      more.push_back(joined(one, {{"properties", {{name.get<std::string>(), false}}}}, place, depth));
     }
   }
   return true;

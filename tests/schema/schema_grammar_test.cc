@@ -13,6 +13,7 @@
 #include "sanitizers.h"
 #include "schema/gbnf_matcher.h"
 #include "text/grammar_matcher.h"
+#include "thread_seconds.h"
 #include "winnow/error.h"
 #include "winnow/json_grammar.h"
 #include "winnow/sampling.h"
@@ -189,6 +190,43 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   grammar_of(R"({"allOf":[)" + options + "]}");
   for (int i = 12; i < 40; ++i) options += R"(,{"anyOf":[{"minLength":)" + std::to_string(i) + R"(},{"maxLength":9}]})";
   EXPECT_NE(refusal(R"({"allOf":[)" + options + "]}").find("too many parts"), std::string::npos);
+}
+
+// What a conversion copies or looks up once for each part of a schema counts as a step, too.
+TEST_F(SchemaGrammarTest, PartsThatAreJoinedAreCounted) {
+  constexpr int kMany = test::kHasSanitizers ? 10'000 : 30'000;
+  const auto name = [](int i) { return "a" + std::to_string(i); };
+  const auto properties = [&](int first, int n) {
+    OrderedJson all = OrderedJson::object();
+    for (int i = first; i < first + n; ++i) all[name(i)] = true;
+    return OrderedJson{{"properties", all}};
+  };
+  const auto expect_refused = [](const OrderedJson& schema) {
+    EXPECT_NE(refusal(schema.dump()).find("too many parts"), std::string::npos);
+  };
+  const double start = test::thread_seconds();
+  OrderedJson names = OrderedJson::array(), parts = OrderedJson::array(), blocks = OrderedJson::array();
+  for (int i = 0; i < kMany; ++i) {
+    names.push_back(name(i));
+    parts.push_back({{"required", OrderedJson::array({name(i)})}});
+  }
+  for (int i = 0; i < 20; ++i) blocks.push_back(properties(2000 * i, 2000));
+  expect_refused({{"allOf", parts}});
+  expect_refused({{"allOf", blocks}});
+  OrderedJson without_any = properties(0, 1000);
+  without_any["type"] = "object";
+  without_any["not"] = {{"required", names}};
+  expect_refused(without_any);
+  // The values of a list are compared with what else is said of them, which does not have the list in it.
+  const OrderedJson values = {{"type", "string"}, {"minLength", 1}, {"enum", names}};
+  std::vector<std::string> warnings;
+  schema_grammar({{"type", "array"}, {"uniqueItems", true}, {"items", values}}, &warnings);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("'uniqueItems' is not enforced"), std::string::npos) << warnings[0];
+  SchemaRules rules(SchemaRules::Use::kAdvice);
+  rules.begin("the parameters", values);
+  EXPECT_TRUE(rules.text(values, "here", "</end>").has_value());
+  EXPECT_LT(test::thread_seconds() - start, test::kHasSanitizers ? 60 : 10);
 }
 
 // Compares numbers from -130 to 130, in steps of a quarter around the bounds, with the bounds themselves.
