@@ -21,10 +21,10 @@ std::span<const Token> next_part(std::span<const Token> tokens, std::int32_t n_r
 }
 
 // Reports token i of the sequence with its probability, if it is one of the prompt.
-void score(const BatchJob& job, std::size_t i, std::span<const float> logits) {
+void score(const Model& model, const BatchJob& job, std::size_t i, std::span<const float> logits) {
   const BatchRequest& request = job.request;
   if (i < request.context.size() || i >= job.tokens.size() || !job.callbacks.on_prompt_token) return;
-  job.callbacks.on_prompt_token(scored_token(0, job.tokens[i], logits, request.n_prompt_probabilities));
+  job.callbacks.on_prompt_token(scored_token(model, 0, job.tokens[i], logits, request.n_prompt_probabilities));
 }
 
 }  // namespace
@@ -41,12 +41,13 @@ bool PrefillSlices::start_part(BatchJob& job) {
     };
   }
   if (scores_prompt(request)) {
+    const Model& model = *engine_.model();
     const auto first = static_cast<std::size_t>(n_read);
     if (first == request.context.size()) {
-      score(job, first, n_read > 0 ? job.session->logits() : std::span<const float>());
+      score(model, job, first, n_read > 0 ? job.session->logits() : std::span<const float>());
     }
-    callbacks.on_logits = [&job](std::int32_t position, std::span<const float> logits) {
-      score(job, static_cast<std::size_t>(position) + 1, logits);
+    callbacks.on_logits = [&model, &job](std::int32_t position, std::span<const float> logits) {
+      score(model, job, static_cast<std::size_t>(position) + 1, logits);
     };
   }
   const bool is_cut = request.session.eviction.evicts() && request.context.empty();

@@ -3,10 +3,18 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/model_impl.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow {
 namespace {
+
+// Returns the logits of tokens: some files pad the output matrix beyond the vocabulary.
+std::span<const float> logits_of_tokens(const Model& model, std::span<const float> logits) {
+  const Tokenizer& tokenizer = model.impl().tokenizer;
+  if (!tokenizer.has_tokens()) return logits;
+  return logits.first(std::min(logits.size(), static_cast<std::size_t>(tokenizer.n_vocab())));
+}
 
 std::vector<TokenProbability> likeliest(std::span<const float> logits, float normaliser, int n) {
   std::vector<TokenProbability> all(logits.size());
@@ -20,12 +28,12 @@ std::vector<TokenProbability> likeliest(std::span<const float> logits, float nor
 
 }  // namespace
 
-BatchToken scored_token(int answer, Token token, std::span<const float> logits, int n) {
+BatchToken scored_token(const Model& model, int answer, Token token, std::span<const float> logits, int n) {
   BatchToken scored{.answer = answer, .token = token, .log_probability = std::numeric_limits<float>::quiet_NaN()};
   if (logits.empty()) return scored;
   const auto normaliser = static_cast<float>(log_sum_exp(logits));
   scored.log_probability = logits[static_cast<std::size_t>(token)] - normaliser;
-  if (n > 0) scored.top = likeliest(logits, normaliser, n);
+  if (n > 0) scored.top = likeliest(logits_of_tokens(model, logits), normaliser, n);
   return scored;
 }
 

@@ -4,11 +4,12 @@
 #include <span>
 
 #include "winnow/batch.h"
+#include "winnow/model.h"
 
 namespace winnow {
 
-// Returns a token with its log probability and the n likeliest ones by the logits [n_vocab] before it. Without logits
-// the probability is NaN, and there are no likeliest ones.
-BatchToken scored_token(int answer, Token token, std::span<const float> logits, int n);
+// Returns a token with its log probability and the n likeliest ones of the model's vocabulary by the logits [n_vocab]
+// before it. Without logits the probability is NaN, and there are no likeliest ones.
+BatchToken scored_token(const Model& model, int answer, Token token, std::span<const float> logits, int n);
 
 }  // namespace winnow

@@ -21,18 +21,24 @@ AnswerReader::AnswerReader(const ApiRequest& request) : answers_(static_cast<std
   for (Answer& answer : answers_) answer.reader.emplace(request.format);
 }
 
+std::size_t AnswerReader::bytes_at_once(int answer) const {
+  const Answer& of = answers_[static_cast<std::size_t>(answer)];
+  return of.reader ? of.n_characters / 8 : 0;
+}
+
 std::vector<AnswerEvent> AnswerReader::read(const TextPiece& piece) {
   Answer& to = answer(piece.answer);
   std::vector<AnswerEvent> events;
+  const std::size_t offset = to.n_characters;
+  to.n_characters += count_characters(piece.text);
   if (to.reader) {
     for (ChatDelta& delta : to.reader->add(piece.text)) {
       events.emplace_back(AnswerDelta{.answer = piece.answer, .delta = std::move(delta)});
     }
     return events;
   }
-  events.push_back(AnswerDelta{
-      .answer = piece.answer, .delta = {.content = piece.text}, .tokens = piece.tokens, .offset = to.n_characters});
-  to.n_characters += count_characters(piece.text);
+  events.push_back(
+      AnswerDelta{.answer = piece.answer, .delta = {.content = piece.text}, .tokens = piece.tokens, .offset = offset});
   return events;
 }
 

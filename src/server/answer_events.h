@@ -18,6 +18,10 @@ class AnswerReader {
  public:
   explicit AnswerReader(const ApiRequest& request);
 
+  // For a stream: returns the bytes of an answer to read together if they have arrived. With a format, each piece has
+  // the whole answer parsed again; a fixed share of it at a time makes catching up take time in proportion to its
+  // length.
+  std::size_t bytes_at_once(int answer) const;
   // For a stream: return the events of a piece and of an end.
   std::vector<AnswerEvent> read(const TextPiece& piece);
   std::vector<AnswerEvent> read(const AnswerEnd& end);

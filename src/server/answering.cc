@@ -43,9 +43,12 @@ std::string stream_text(Answering& answering, bool& is_over) {
   Dialect& dialect = *answering.dialect;
   auto patience = kForever;
   if (answering.ping_s > 0) patience = std::chrono::milliseconds(std::llround(answering.ping_s * 1e3));
-  const std::optional<GenerationEvent> event = next_event(answering, patience);
+  std::optional<GenerationEvent> event = next_event(answering, patience);
   if (!event) return dialect.ping();
-  if (const auto* piece = std::get_if<TextPiece>(&*event)) return texts_of(dialect, answering.reader->read(*piece));
+  if (auto* piece = std::get_if<TextPiece>(&*event)) {
+    piece->text += answering.generation->more_text(piece->answer, answering.reader->bytes_at_once(piece->answer));
+    return texts_of(dialect, answering.reader->read(*piece));
+  }
   if (const auto* end = std::get_if<AnswerEnd>(&*event)) return texts_of(dialect, answering.reader->read(*end));
   const auto* result = std::get_if<BatchResult>(&*event);
   if (result == nullptr) return "";
@@ -100,9 +103,10 @@ void answer_as_stream(std::shared_ptr<Answering> answering, httplib::Response& r
     try {
       text = is_first ? answering->dialect->begin() : stream_text(*answering, is_over);
       is_first = false;
-    } catch (const ApiError& error) {
+    } catch (const std::exception& failure) {  // the library's own handlers do not see what is thrown here
+      const ApiError error = api_error(failure);
       if (error.status == 499) return false;
-      text += answering->dialect->error(error);
+      text = answering->dialect->error(error);
       is_over = true;
     }
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;

@@ -1,5 +1,7 @@
 #include "server/api_error.h"
 
+#include <new>
+
 namespace winnow::server {
 namespace {
 
@@ -39,13 +41,18 @@ ApiError api_error(ErrorCode code, const std::string& message) {
   return ApiError(500, message);
 }
 
-ApiError api_error(const Error& error) {
+ApiError api_error(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const ApiError*>(&error)) return *own;
   if (const auto* full = dynamic_cast<const QueueFull*>(&error)) {
     ApiError busy(503, error.what(), "", "queue_full");
     busy.retry_after_s = full->retry_after_s;
     return busy;
   }
-  return api_error(error.code(), error.what());
+  if (const auto* known = dynamic_cast<const Error*>(&error)) return api_error(known->code(), known->what());
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return ApiError(503, "there is no memory left for this request");
+  }
+  return ApiError(500, error.what());
 }
 
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

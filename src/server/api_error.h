@@ -1,6 +1,7 @@
 // Errors as OpenAI's clients expect them: a status and {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -25,9 +26,10 @@ class ApiError : public std::runtime_error {
   Json body() const;
 };
 
-// Return the ApiError for a library error that a client's request has caused.
+// Return the ApiError for a library error that a client's request has caused, and for any exception: an ApiError is
+// itself.
 ApiError api_error(ErrorCode code, const std::string& message);
-ApiError api_error(const Error& error);
+ApiError api_error(const std::exception& error);
 
 // Returns the JSON as text. Unlike dump() it cannot throw: bytes that are not UTF-8 become U+FFFD.
 std::string to_text(const Json& json);

@@ -69,6 +69,8 @@ PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optiona
     }
     split = split_chat(model, std::move(messages), place, chat.options, prompt);
   }
+  // Thoughts, calls and tools are counted here only, since a template may leave them out.
+  check_bytes(model, split.before.size() + split.after.size(), n_ctx);
   take_format(model, std::move(prompt), request);
   return tokenize(model, split);
 }

@@ -16,8 +16,8 @@ namespace winnow::server {
 // Returns the tokens of a chat. A document goes before the first user message's text, and the context ends after it.
 // Without a document, the context ends where the last user message's text begins. The template's settings of the answer
 // go into the request: its grammar, its format, texts that end it. Throws Error for a model without a chat template and
-// for a document without a user message, and Error(kContextFull), before the template is applied, for a chat that
-// cannot fit `n_ctx` tokens.
+// for a document without a user message, and Error(kContextFull) for a chat that cannot fit `n_ctx` tokens: before the
+// template is applied if its texts are too long for that, and before the result is tokenised in any case.
 PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optional<std::string>& document,
                          std::int32_t n_ctx, ApiRequest& request);
 

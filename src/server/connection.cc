@@ -116,8 +116,10 @@ ssize_t Connection::read(char* data, std::size_t size) {
 
 ssize_t Connection::write(const char* data, std::size_t size) {
   std::size_t done = 0;
+  const auto deadline = Clock::now() + duration_of(limits_.write_s + static_cast<double>(size) / limits_.write_rate);
   while (done < size) {
-    if (!wait_for(POLLOUT, Clock::now() + duration_of(limits_.write_s))) return -1;
+    const auto now = Clock::now();
+    if (now >= deadline || !wait_for(POLLOUT, std::min(deadline, now + duration_of(limits_.write_s)))) return -1;
     const ssize_t n = send(socket_, data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return -1;

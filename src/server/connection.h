@@ -14,10 +14,11 @@ namespace winnow::server {
 struct ConnectionLimits {
   std::size_t header_bytes = 32 << 10;  // request line and headers together
   std::size_t body_bytes = 16 << 20;
-  double header_s = 10;      // from the first byte to the end of the headers
-  double body_s = 60;        // for the body
-  double write_s = 30;       // without the client taking a byte
-  double keep_alive_s = 30;  // between two requests
+  double header_s = 10;          // from the first byte to the end of the headers
+  double body_s = 60;            // for the body
+  double write_s = 30;           // without the client taking a byte
+  double write_rate = 16 << 10;  // bytes a second that a client has to take of a long write, beyond write_s
+  double keep_alive_s = 30;      // between two requests
 };
 
 // A client's connection as a stream of httplib. Not thread-safe. The socket belongs to the caller.

@@ -59,6 +59,7 @@ struct Generation::Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<GenerationEvent> events;
+  std::size_t n_ended = 0;  // prompts that ended well
   // The limits that end an answer before its tokens do; the batch's thread only.
   struct Limits {
     IndentLimit indent;
@@ -131,10 +132,17 @@ struct Generation::Mailbox {
       sum = result;
     }
     if (--n_left == 0) put(*sum);
+    const std::lock_guard lock(mutex);
+    ++n_ended;
+    arrived.notify_one();
   }
 };
 
-Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch), mailbox_(std::make_shared<Mailbox>()) {
+Generation::Generation(Batch& batch, const ApiRequest& request, int n_at_a_time)
+    : batch_(batch),
+      request_(request),
+      n_at_a_time_(static_cast<std::size_t>(n_at_a_time)),
+      mailbox_(std::make_shared<Mailbox>()) {
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
   mailbox_->texts.assign(static_cast<std::size_t>(request.n_answers()), TextStream(request.stops));
@@ -143,30 +151,10 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
   mailbox_->own_stops.assign(request.stops.begin(),
                              request.stops.begin() + static_cast<std::ptrdiff_t>(request.n_own_stops));
   mailbox_->shown_tokens = request.shown_tokens;
-  mailbox_->n_left = 1 + request.more.size();
-  for (std::size_t i = 0; i < mailbox_->n_left; ++i) mailbox_->scores.push_back({.prompt = static_cast<int>(i)});
-  const std::shared_ptr<Mailbox> mailbox = mailbox_;
-  const auto submit = [&](const BatchRequest& prompt) {
-    const std::size_t number = ids_.size();
-    const int first = static_cast<int>(number) * request.batch.n_answers;
-    BatchCallbacks callbacks;
-    callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
-    callbacks.on_prompt_token = [mailbox, number](const BatchToken& token) {
-      mailbox->scores[number].tokens.push_back(token);
-    };
-    callbacks.on_token = [mailbox, first](BatchToken token) {
-      token.answer += first;
-      return mailbox->take_token(token);
-    };
-    callbacks.on_finish = [mailbox, first](int answer, FinishReason reason) {
-      mailbox->finish_answer(first + answer, reason);
-    };
-    callbacks.on_done = [mailbox, number](const BatchResult& result) { mailbox->finish_prompt(number, result); };
-    ids_.push_back(batch_.submit(prompt, std::move(callbacks)));
-  };
+  mailbox_->n_left = n_prompts();
+  for (std::size_t i = 0; i < n_prompts(); ++i) mailbox_->scores.push_back({.prompt = static_cast<int>(i)});
   try {
-    submit(request.batch);
-    for (const BatchRequest& prompt : request.more) submit(prompt);
+    submit_more();
   } catch (...) {
     cancel();
     throw;
@@ -179,13 +167,68 @@ void Generation::cancel() {
   for (const std::uint64_t id : ids_) batch_.cancel(id);
 }
 
+void Generation::submit_next() {
+  const std::size_t number = ids_.size();
+  const BatchRequest& prompt = number == 0 ? request_.batch : request_.more[number - 1];
+  const int first = static_cast<int>(number) * request_.batch.n_answers;
+  const std::shared_ptr<Mailbox> mailbox = mailbox_;
+  BatchCallbacks callbacks;
+  callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
+  callbacks.on_prompt_token = [mailbox, number](const BatchToken& token) {
+    mailbox->scores[number].tokens.push_back(token);
+  };
+  callbacks.on_token = [mailbox, first](BatchToken token) {
+    token.answer += first;
+    return mailbox->take_token(token);
+  };
+  callbacks.on_finish = [mailbox, first](int answer, FinishReason reason) {
+    mailbox->finish_answer(first + answer, reason);
+  };
+  callbacks.on_done = [mailbox, number](const BatchResult& result) { mailbox->finish_prompt(number, result); };
+  ids_.push_back(batch_.submit(prompt, std::move(callbacks)));
+}
+
+void Generation::submit_more() {
+  while (ids_.size() < n_prompts() && ids_.size() < n_ended_ + n_at_a_time_) {
+    try {
+      submit_next();
+    } catch (const QueueFull&) {
+      if (ids_.empty()) throw;
+      return;  // it is tried again later
+    }
+  }
+}
+
 std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds wait) {
   std::unique_lock lock(mailbox_->mutex);
-  mailbox_->arrived.wait_for(lock, wait, [&] { return !mailbox_->events.empty(); });
-  if (mailbox_->events.empty()) return std::nullopt;
-  GenerationEvent event = std::move(mailbox_->events.front());
-  mailbox_->events.pop_front();
+  const auto has_ended_more = [&] { return mailbox_->n_ended > n_ended_; };
+  mailbox_->arrived.wait_for(lock, wait, [&] { return !mailbox_->events.empty() || has_ended_more(); });
+  std::optional<GenerationEvent> event;
+  if (!mailbox_->events.empty()) {
+    event = std::move(mailbox_->events.front());
+    mailbox_->events.pop_front();
+  }
+  const bool may_have_room = has_ended_more() || !event;
+  n_ended_ = mailbox_->n_ended;
+  lock.unlock();
+  if (may_have_room) submit_more();
   return event;
+}
+
+std::string Generation::more_text(int answer, std::size_t n_bytes) {
+  const std::lock_guard lock(mailbox_->mutex);
+  std::deque<GenerationEvent>& events = mailbox_->events;
+  std::string text;
+  for (auto event = events.begin(); event != events.end() && text.size() < n_bytes;) {
+    const auto* piece = std::get_if<TextPiece>(&*event);
+    if (piece == nullptr || piece->answer != answer) {
+      ++event;
+      continue;
+    }
+    text += piece->text;
+    event = events.erase(event);
+  }
+  return text;
 }
 
 bool Generation::is_done() const {

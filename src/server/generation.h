@@ -51,26 +51,36 @@ bool has_failed(const BatchResult& result);
 // first that failed. The destructor cancels the prompts that are not done.
 class Generation {
  public:
-  // Throws what Batch::submit throws.
-  Generation(Batch& batch, const ApiRequest& request);
+  // The request has to outlive it. `n_at_a_time`: the most prompts in the batch at a time, since more would only delay
+  // other requests. Throws what Batch::submit throws for the first prompt; others wait for room in the queue.
+  Generation(Batch& batch, const ApiRequest& request, int n_at_a_time);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // Returns the next event, or nullopt if there was none in that time.
+  // Returns the next event, or nullopt if there was none in that time. Submits further prompts; throws what
+  // Batch::submit throws, but QueueFull.
   std::optional<GenerationEvent> next(std::chrono::milliseconds wait);
+  // Returns the text that has arrived behind a piece of an answer: whole pieces, until they have this many bytes.
+  std::string more_text(int answer, std::size_t n_bytes);
   // Returns whether the last event has arrived, so that all that are left can be read without waiting.
   bool is_done() const;
 
  private:
+  std::size_t n_prompts() const { return 1 + request_.more.size(); }
+  void submit_next();
+  void submit_more();
   void cancel();
 
   // The state shared with the batch's thread.
   struct Mailbox;
 
   Batch& batch_;
-  std::shared_ptr<Mailbox> mailbox_;
-  std::vector<std::uint64_t> ids_;
+  const ApiRequest& request_;
+  const std::size_t n_at_a_time_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::vector<std::uint64_t> ids_;  // of the prompts that were submitted
+  std::size_t n_ended_ = 0;         // Mailbox::n_ended when prompts were submitted last
 };
 
 }  // namespace winnow::server

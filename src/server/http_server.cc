@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -194,6 +195,8 @@ Connection* HttpServer::current() { return t_connection; }
 bool HttpServer::process(httplib::Stream& stream, bool is_last) {
   bool is_closed = false;
   const bool is_answered = process_request(stream, is_last, is_closed, [this](httplib::Request& request) {
+    // Answers are sent whole: of a header with thousands of ranges, the library would make as many copies of the body.
+    request.ranges.clear();
     if (t_connection != nullptr) t_connection->begin_body();
     if (!before_body_ || !before_body_(request)) return;
     if (t_connection != nullptr) t_connection->abandon_body();
@@ -206,9 +209,13 @@ bool HttpServer::process(httplib::Stream& stream, bool is_last) {
 bool HttpServer::process_and_close_socket(socket_t socket) {
   Connection connection(socket, limits_, is_stopping_);
   t_connection = &connection;
-  for (int n = 1; n <= kMostRequests && connection.wait_for_request(); ++n) {
-    const bool is_last = n == kMostRequests || is_stopping_;
-    if (!process(connection, is_last) || connection.is_spent()) break;
+  try {
+    for (int n = 1; n <= kMostRequests && connection.wait_for_request(); ++n) {
+      const bool is_last = n == kMostRequests || is_stopping_;
+      if (!process(connection, is_last) || connection.is_spent()) break;
+    }
+  } catch (const std::exception&) {
+    // The library catches what a handler throws. What is thrown later, for lack of memory, ends this connection alone.
   }
   t_connection = nullptr;
   connection.linger();

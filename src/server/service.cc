@@ -90,14 +90,8 @@ httplib::Server::Handler Service::guarded(const Handler& handler) {
         throw error;
       }
       handler(*batch, request, response);
-    } catch (const ApiError& error) {
-      set_error(request, response, error);
-    } catch (const Error& error) {
-      set_error(request, response, api_error(error));
-    } catch (const std::bad_alloc&) {
-      set_error(request, response, ApiError(503, "there is no memory left for this request"));
     } catch (const std::exception& error) {
-      set_error(request, response, ApiError(500, error.what()));
+      set_error(request, response, api_error(error));
     }
   };
 }
@@ -112,7 +106,7 @@ void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, Json body
   answering->deadline = start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                     std::chrono::duration<double>(options_.request_s));
   answering->ping_s = options_.ping_s;
-  answering->generation = std::make_unique<Generation>(batch, answering->request);
+  answering->generation = std::make_unique<Generation>(batch, answering->request, options_.defaults.n_parallel + 1);
   answering->on_done = [this, start, id = answering->dialect->id()](const BatchResult& result) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     latencies_.add(result, seconds.count());

@@ -333,12 +333,31 @@ TEST_F(AccessTest, FloodsOfHeadersAreRefused) {
 
 TEST_F(AccessTest, OddRangesDoNoHarm) {
   start();
-  std::string ranges = "0-0";
+  std::string ranges = "0-0", wholes = "-";
   while (ranges.size() < 7900) ranges += ",0-0";
-  for (const std::string& range : {"bytes=" + ranges, "bytes=" + std::string(7900, '1') + "-", std::string("bytes=-0"),
+  while (wholes.size() < 7900) wholes += ",-";
+  for (const std::string& range : {"bytes=" + ranges, "bytes=" + wholes, "bytes=" + std::string(7900, '1') + "-",
+                                   "bytes=-," + std::string(7900, ' ') + "-", std::string("bytes=-0"),
                                    std::string("bytes=99999999999999999999-1"), std::string("bytes=5-2")}) {
     raw("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nRange: " + range + "\r\n\r\n");
     EXPECT_EQ(client().Get("/health")->status, 200);
+  }
+}
+
+// A range that begins nowhere ("-") is the whole body, so that a header of 8 KB asks for thousands of copies of it.
+TEST_F(AccessTest, AnswersAreSentWholeWhateverTheRange) {
+  start();
+  std::string wholes = "bytes=-";
+  while (wholes.size() < 7900) wholes += ",-";
+  for (const std::string& range : {std::string("bytes=0-0"), std::string("bytes=2-"), wholes}) {
+    const httplib::Headers headers = {{"Range", range}};
+    const auto page = client().Get("/");
+    const auto same = client().Get("/", headers);
+    EXPECT_EQ(same->status, 200);
+    EXPECT_EQ(same->body, page->body);
+    EXPECT_EQ(client().Head("/", headers)->get_header_value("Content-Length"), std::to_string(page->body.size()));
+    EXPECT_EQ(post("/tokenize", R"({"content":"hat"})", headers)->body,
+              post("/tokenize", R"({"content":"hat"})")->body);
   }
 }
 

@@ -2,9 +2,13 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <new>
 #include <set>
 #include <sstream>
 
+#include "server/answering.h"
+#include "server/body_json.h"
+#include "server/dialects/openai_dialect.h"
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -316,6 +320,27 @@ TEST_F(HttpTest, AFullQueueSaysWhenToComeBack) {
   busy.join();
 }
 
+TEST_F(HttpTest, MorePromptsThanTheQueueHoldsAreAnsweredInTurn) {
+  start({}, {.n_parallel = 2, .max_queued = 1});
+  Json body = {{"prompt", Json::array()}, {"max_tokens", 3}, {"ignore_eos", true}};
+  for (int i = 0; i < 20; ++i) body["prompt"].push_back("the hat " + std::string(static_cast<std::size_t>(i), 'a'));
+  const Json answer = answer_to("/v1/completions", body);
+  ASSERT_EQ(answer["choices"].size(), 20U);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 60);
+  body["stream"] = true;
+  std::vector<std::string> texts(20);
+  int n_ends = 0;
+  for (const Json& event : events(post("/v1/completions", body.dump())->body)) {
+    if (!event.is_object()) continue;
+    for (const Json& choice : event["choices"]) {
+      texts[choice["index"].get<std::size_t>()] += choice["text"].get<std::string>();
+      n_ends += choice["finish_reason"].is_string() ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(n_ends, 20);
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(answer["choices"][i]["text"], texts[i]) << i;
+}
+
 TEST_F(HttpTest, WhatNeverFitsIsToldTheBudget) {
   start({}, {}, std::size_t{1200} << 10);
   const auto response = post("/v1/completions", R"({"prompt":")" + std::string(1500, 'x') + R"(","max_tokens":10})");
@@ -430,6 +455,29 @@ TEST(HttpServerTest, EndsAlthoughClientsNeitherSendNorRead) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));  // less than header_s and write_s
 }
 
+// Each byte that a client takes is not a reason to wait for the next one for as long as for the first.
+TEST(HttpServerTest, WhoReadsTooSlowlyIsGivenUp) {
+  HttpServer server({.write_s = 1, .write_rate = 64 << 20}, 4);
+  const std::string large(std::size_t{64} << 20, 'x');
+  server.Get("/", [&](const httplib::Request&, httplib::Response& response) { response.body = large; });
+  const int port = server.bind("127.0.0.1", 0);
+  std::thread serving([&] { server.serve(); });
+  const int fd = connect_to(port);
+  const std::string request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+  ASSERT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
+  std::vector<char> buffer(std::size_t{256} << 10);
+  std::size_t n_bytes = 0;
+  for (ssize_t n = 0; (n = recv(fd, buffer.data(), buffer.size(), 0)) > 0;) {
+    n_bytes += static_cast<std::size_t>(n);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_GT(n_bytes, 0U);
+  EXPECT_LT(n_bytes, large.size());
+  close(fd);
+  server.stop_serving();
+  serving.join();
+}
+
 // A proxy that is already connected when the server ends still gets a response to its request.
 TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
   HttpServer server({}, 4);
@@ -446,6 +494,55 @@ TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
   EXPECT_EQ(answer, "HTTP/1.1 503");
   close(waiting);
   serving.join();
+}
+
+// The library takes what a handler throws for an error of the server, but not what is thrown while it writes the
+// answer.
+TEST(HttpServerTest, WhatIsThrownWithinAnAnswerEndsItsConnectionAlone) {
+  HttpServer server({}, 4);
+  server.Get("/", [](const httplib::Request&, httplib::Response& response) {
+    response.set_chunked_content_provider("text/plain",
+                                          [](std::size_t, httplib::DataSink&) -> bool { throw std::bad_alloc(); });
+  });
+  server.Get("/health", [](const httplib::Request&, httplib::Response& response) { response.body = "well"; });
+  const int port = server.bind("127.0.0.1", 0);
+  std::thread serving([&] { server.serve(); });
+  for (int i = 0; i < 6; ++i) EXPECT_FALSE(httplib::Client("127.0.0.1", port).Get("/"));
+  const auto health = httplib::Client("127.0.0.1", port).Get("/health");
+  EXPECT_TRUE(health && health->body == "well");
+  server.stop_serving();
+  serving.join();
+}
+
+class FailingDialect : public OpenAiDialect {
+ public:
+  FailingDialect() : OpenAiDialect(Endpoint::kCompletion, "tiny") {}
+  std::string delta(const AnswerDelta&) override { throw Error(ErrorCode::kUnsupported, "there is no such text"); }
+};
+
+TEST_F(HttpTest, AStreamThatFailsEndsWithItsError) {
+  start();
+  HttpServer server({}, 4);
+  server.Get("/", [&](const httplib::Request&, httplib::Response& response) {
+    auto answering = std::make_shared<Answering>();
+    answering->dialect = std::make_unique<FailingDialect>();
+    answering->request = answering->dialect->parse(parse_body(completion(9, R"(,"stream":true)")), *model_, {});
+    answering->reader = std::make_unique<AnswerReader>(answering->request);
+    answering->generation = std::make_unique<Generation>(*batch_, answering->request, 1);
+    answering->deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+    answering->on_done = [](const BatchResult&) {};
+    answer_as_stream(std::move(answering), response);
+  });
+  const int port = server.bind("127.0.0.1", 0);
+  std::thread serving([&] { server.serve(); });
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = httplib::Client("127.0.0.1", port).Get("/");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(events(answer->body).back()["error"]["message"], "there is no such text") << answer->body;
+  }
+  server.stop_serving();
+  serving.join();
+  wait_until([&] { return batch_->statistics().n_answering == 0; });
 }
 
 // The tiny model has a token for each byte, so each of the grammar's characters takes four.

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/answering.h"
 #include "server/chat_fields.h"
+#include "server/dialects/openai_dialect.h"
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -108,6 +110,47 @@ TEST_F(ToolsHttpTest, ThoughtsApart) {
   EXPECT_EQ(ask(plain)["choices"][0]["message"]["content"], "<think>\nwhy\n</think>\n\nso");
 }
 
+// The text so far is parsed again for each delta, so a stream that has fallen behind sends fewer and longer ones.
+TEST_F(ToolsHttpTest, AStreamCatchesUp) {
+  start();
+  const Json request = {{"messages", Json::parse(R"([{"role":"user","content":"a"}])")},
+                        {"grammar", "root ::= \"<think>\\nwhy\\n</think>\\n\\n\" \"a\"{800}"},
+                        {"chat_template_kwargs", {{"enable_thinking", true}}},
+                        {"max_tokens", 1200},
+                        {"stream", true}};
+  auto answering = std::make_shared<Answering>();
+  answering->dialect = std::make_unique<OpenAiDialect>(Endpoint::kChat, "tiny");
+  answering->request = answering->dialect->parse(request, *model_, {});
+  ASSERT_NE(answering->request.format, nullptr);
+  answering->reader = std::make_unique<AnswerReader>(answering->request);
+  answering->generation = std::make_unique<Generation>(*batch_, answering->request, 1);
+  answering->deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  answering->on_done = [](const BatchResult&) {};
+  wait_until([&] { return answering->generation->is_done(); });
+  httplib::Response response;
+  answer_as_stream(answering, response);
+  std::string stream, content;
+  int n_writes = 0;
+  bool is_over = false;
+  httplib::DataSink sink;
+  sink.write = [&](const char* data, std::size_t n_bytes) {
+    stream.append(data, n_bytes);
+    ++n_writes;
+    return true;
+  };
+  sink.done = [&] { is_over = true; };
+  while (!is_over && response.content_provider_(0, 0, sink)) {
+  }
+  std::istringstream lines(stream);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
+    if (delta.contains("content") && delta["content"].is_string()) content += delta["content"].get<std::string>();
+  }
+  EXPECT_EQ(content, std::string(800, 'a'));
+  EXPECT_LT(n_writes, 200);
+}
+
 // Such requests are answered or refused without delaying others; the test's own time limit is the bound.
 TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   start();
@@ -150,6 +193,29 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   doubled["$defs"]["d40"] = {{"type", "object"}};
   EXPECT_EQ(status(doubled), 400);
   status({{"type", "object"}, {"properties", {{"x", {{"type", "string"}, {"pattern", "^(?=(a|b)*a(a|b){40}$)"}}}}}});
+}
+
+// What a template adds to the messages' texts is counted before it is tokenised.
+TEST_F(ToolsHttpTest, LongCallsAndThoughtsDoNotFit) {
+  start();
+  const std::string large(std::size_t{1} << 20, 'x');
+  const Json user = {{"role", "user"}, {"content", "Rain?"}};
+  const Json result = {{"role", "tool"}, {"tool_call_id", "1"}, {"content", "yes"}};
+  const auto chat = [&](const std::string& thoughts, const std::string& city) {
+    const Json function = {{"name", "weather"}, {"arguments", R"({"city":")" + city + "\"}"}};
+    const Json call = {{"id", "1"}, {"type", "function"}, {"function", function}};
+    const Json caller = {{"role", "assistant"}, {"reasoning_content", thoughts}, {"tool_calls", Json::array({call})}};
+    return body(Json::array({user, caller, result}));
+  };
+  Json described = body(Json::array({user}));
+  described["tools"][0]["function"]["description"] = large;
+  for (const Json& request : {chat("why", large), chat(large, "Oslo"), described}) {
+    const auto answer = post("/v1/chat/completions", request.dump());
+    EXPECT_EQ(answer->status, 400);
+    const Json error = Json::parse(answer->body)["error"];
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    EXPECT_NE(error["message"].get<std::string>().find("bytes, too many for the context"), std::string::npos) << error;
+  }
 }
 
 // Tools of real clients have large bounds, long names, or any JSON as a schema. Errors name the tool.
