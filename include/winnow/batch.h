@@ -90,7 +90,8 @@ struct BatchResult {
 };
 
 // The functions that a request calls as it goes on. All are called from the batch's thread and must be quick. They may
-// call submit() and cancel().
+// call submit() and cancel(). What on_token throws fails the request; what on_finish and on_done throw
+// becomes a warning (BatchOptions::on_warning).
 struct BatchCallbacks {
   // Called once the request is known to be valid: it will be answered as soon as there is room.
   std::function<void()> on_accept;

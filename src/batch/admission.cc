@@ -225,7 +225,10 @@ void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batc
   try {
     for (int i = 0; i < request.n_answers; ++i) {
       SamplingOptions sampling = request.sampling;
-      if (sampling.seed != SamplingOptions{}.seed) sampling.seed += static_cast<std::uint32_t>(i);
+      const std::uint64_t random = SamplingOptions{}.seed;  // the greatest number: no answer's seed becomes it
+      if (sampling.seed != random) {
+        sampling.seed = static_cast<std::uint32_t>((sampling.seed + static_cast<std::uint64_t>(i)) % random);
+      }
       job.samplers.emplace_back(engine.model(), sampling);
     }
   } catch (const Error& error) {

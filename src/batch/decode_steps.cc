@@ -147,21 +147,21 @@ bool DecodeSteps::sample(BatchJob& job, BatchAnswer& answer) {
   const BatchRequest& request = job.request;
   if (!request.has_answer) return finish_answer(job, answer, FinishReason::kLength);
   BatchToken chosen{.answer = answer.index, .log_probability = std::numeric_limits<float>::quiet_NaN()};
-  bool is_wanted = true;
+  bool is_wanted = true, is_end = false;
   try {
     const std::span<const float> logits = answer.session.logits();
     chosen.token = answer.sampler.sample(logits);
-    if (!request.ignore_end && engine_.model()->is_end_of_generation(chosen.token)) {
-      return finish_answer(job, answer, FinishReason::kEndOfText);
+    is_end = !request.ignore_end && engine_.model()->is_end_of_generation(chosen.token);
+    if (!is_end) {
+      if (request.n_probabilities >= 0) {
+        chosen = scored_token(*engine_.model(), answer.index, chosen.token, logits, request.n_probabilities);
+      }
+      answer.next = chosen.token;
+      ++answer.n_tokens;
+      ++job.result.answer_tokens;
+      ++scheduler_.totals().answer_tokens;
+      is_wanted = !job.callbacks.on_token || job.callbacks.on_token(chosen);
     }
-    if (request.n_probabilities >= 0) {
-      chosen = scored_token(answer.index, chosen.token, logits, request.n_probabilities);
-    }
-    answer.next = chosen.token;
-    ++answer.n_tokens;
-    ++job.result.answer_tokens;
-    ++scheduler_.totals().answer_tokens;
-    is_wanted = !job.callbacks.on_token || job.callbacks.on_token(chosen);
   } catch (const Error& error) {
     scheduler_.fail(job, error.code(), error.what());
     return false;
@@ -169,6 +169,7 @@ bool DecodeSteps::sample(BatchJob& job, BatchAnswer& answer) {
     scheduler_.fail(job, ErrorCode::kInternal, error.what());
     return false;
   }
+  if (is_end) return finish_answer(job, answer, FinishReason::kEndOfText);
   if (!is_wanted) return finish_answer(job, answer, FinishReason::kStopped);
   if (answer.n_tokens >= request.max_tokens) return finish_answer(job, answer, FinishReason::kLength);
   return true;
@@ -181,7 +182,9 @@ bool DecodeSteps::finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason
   job.has_finished_answer = true;
   std::erase_if(job.answers, [&](const std::unique_ptr<BatchAnswer>& other) { return other.get() == &answer; });
   scheduler_.note_change();
-  if (job.callbacks.on_finish) job.callbacks.on_finish(index, reason);
+  scheduler_.notify([&] {
+    if (job.callbacks.on_finish) job.callbacks.on_finish(index, reason);
+  });
   if (!job.answers.empty()) return true;
   scheduler_.finish(job, job.result.reason);
   return false;

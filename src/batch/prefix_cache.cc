@@ -46,6 +46,9 @@ bool PrefixCache::keep_prompt(BatchJob& job) {
 
 void PrefixCache::keep_answer(const BatchJob& job, Session session) {
   if (!keeps(job) || session.n_tokens() < kLeastKept) return;
+  // Its key promises a prompt that was cut in one go, and the answer was not.
+  const BatchRequest& request = job.request;
+  if (request.session.eviction.evicts() && !continues(request) && request.context.empty()) return;
   tree_.add(job.key, std::move(session), true);
   tree_.trim();
 }

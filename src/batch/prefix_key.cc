@@ -1,5 +1,10 @@
 #include "batch/prefix_key.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/fnv1a.h"
 #include "eviction/cut/cut.h"
 
 namespace winnow {
@@ -8,11 +13,27 @@ namespace {
 constexpr const char* kTurns = " turns";  // contexts, and prompts that follow them and are kept whole
 constexpr const char* kAware = " aware";  // prompts that are cut once all of their tokens are read
 
+// Returns what tells the tables of two methods apart: their text has the names of files, whose contents change.
+std::string tables_key(const EvictionOptions& eviction) {
+  Fnv1a hash;
+  const auto add = [&hash](const std::vector<double>& numbers) {
+    const std::uint64_t n = numbers.size();
+    hash.add(&n, sizeof(n)).add(numbers.data(), n * sizeof(double));
+  };
+  if (eviction.importance) std::ranges::for_each(eviction.importance->weight, add);
+  if (eviction.utility_profile) {
+    add(eviction.utility_profile->ratios);
+    add(eviction.utility_profile->kept);
+  }
+  return eviction.importance || eviction.utility_profile ? " tables " + hex_text(hash.value()) : "";
+}
+
 std::string options_key(const SessionOptions& options) {
   return std::string(entry_type_name(options.key_type)) + " " + std::string(entry_type_name(options.value_type)) + " " +
          options.eviction.text() + " " + (options.budget ? options.budget->text() : "all") + " " +
          std::to_string(options.n_ctx) + " " + std::to_string(options.prefill_chunk) + " " +
-         std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every);
+         std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every) +
+         tables_key(options.eviction);
 }
 
 // Returns the key's suffix for sequences that continue a context of n tokens which was cut in one go.

@@ -20,6 +20,9 @@ std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::si
 
 std::size_t length(const KeptPrefix* prefix) { return prefix == nullptr ? 0 : prefix->tokens.size(); }
 
+// Returns whether a prefix can leave memory, once its children have.
+bool is_removable(const KeptPrefix& prefix) { return prefix.is_ready && !prefix.is_saving && prefix.n_users == 0; }
+
 // The most prefixes, however small, since every change publishes all of them to other threads.
 constexpr std::size_t kMostKept = 256;
 
@@ -207,7 +210,7 @@ bool PrefixTree::remove_one() {
   const KeptPrefix* first = nullptr;
   for (const PrefixPointer& prefix : all_) {
     // The children of a branch point hold its pages, so removing it would free no memory.
-    if (!prefix->is_ready || prefix->is_saving || prefix->n_users > 0 || prefix->children.size() > 1) continue;
+    if (!is_removable(*prefix) || prefix->children.size() > 1) continue;
     const auto order = [](const KeptPrefix& of) { return std::pair(priority(of), of.last_use); };
     if (first == nullptr || order(*prefix) < order(*first)) first = prefix.get();
   }
@@ -221,6 +224,12 @@ bool PrefixTree::remove_one() {
 void PrefixTree::trim() {
   while ((bytes_kept() > bytes_limit_ || all_.size() > kMostKept) && remove_one()) {
   }
+}
+
+std::size_t PrefixTree::bytes_removable() const {
+  std::size_t sum = 0;
+  for (const PrefixPointer& prefix : all_) sum += is_removable(*prefix) ? prefix->bytes() : 0;
+  return sum;
 }
 
 std::size_t PrefixTree::bytes() const {

@@ -101,6 +101,7 @@ class PrefixTree {
   static bool is_branch_point(const KeptPrefix& prefix);
 
   const std::list<PrefixPointer>& all() const { return all_; }
+  std::size_t bytes_removable() const;                   // that remove_one() would free, one after the other
   std::size_t bytes() const;                             // of all prefixes, with the bytes reserved for pending ones
   std::size_t bytes_kept() const;                        // of kept ones, to which the limit applies
   std::size_t bytes_in_pool() const;                     // of kept ones, their pages and scores only

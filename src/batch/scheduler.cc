@@ -97,10 +97,12 @@ int Scheduler::n_answers() const {
   return n;
 }
 
-// Removes cached prefixes until this many bytes can be reserved. Returns whether they can.
+// Removes cached prefixes until this many bytes can be reserved, and none if that would not be enough. Returns whether
+// they can.
 bool Scheduler::make_room(std::size_t bytes) {
   const std::size_t limit = engine_.memory().kv_bytes_limit;
   if (limit == 0) return true;
+  if (bytes_reserved() - cache_.tree().bytes_removable() + bytes > limit) return false;
   while (bytes_reserved() + bytes > limit) {
     if (!cache_.tree().remove_one()) return false;
     has_changed_ = true;
@@ -300,6 +302,16 @@ void Scheduler::fail(BatchJob& job, ErrorCode code, const std::string& message) 
   finish(job, FinishReason::kError);
 }
 
+void Scheduler::notify(const std::function<void()>& callback) const {
+  try {
+    callback();
+  } catch (const std::exception& error) {
+    if (options_.on_warning) {
+      options_.on_warning(std::string("a callback at the end of an answer failed: ") + error.what());
+    }
+  }
+}
+
 void Scheduler::finish(BatchJob& job, FinishReason reason) {
   PrefixTree& tree = cache_.tree();
   has_changed_ = true;
@@ -328,7 +340,9 @@ void Scheduler::finish(BatchJob& job, FinishReason reason) {
   totals_.finished += reason != FinishReason::kCancelled && reason != FinishReason::kError;
   publish();
   const std::uint64_t id = job.id;
-  if (job.callbacks.on_done) job.callbacks.on_done(job.result);
+  notify([&] {
+    if (job.callbacks.on_done) job.callbacks.on_done(job.result);
+  });
   owned.reset();  // the callbacks are destroyed before drain() returns
   inbox_.note_done(id, was_waiting);
 }

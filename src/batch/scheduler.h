@@ -46,6 +46,9 @@ class Scheduler : private PrefillListener {
   // Ends a running or waiting job and calls its on_done.
   void finish(BatchJob& job, FinishReason reason);
   void fail(BatchJob& job, ErrorCode code, const std::string& message);
+  // Calls a function of the caller's at the end of an answer, when no failure can change the answer: what it throws is
+  // a warning.
+  void notify(const std::function<void()>& callback) const;
   // Ends all jobs.
   void finish_all(FinishReason reason);
   void fail_all(ErrorCode code, const std::string& message);

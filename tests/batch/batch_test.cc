@@ -1,8 +1,10 @@
 // The batching engine: answers, contexts, order, cancellation, limits.
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -10,6 +12,8 @@
 #include "engine/cpu/step_graph.h"
 #include "engine/engine_impl.h"
 #include "expect_error.h"
+#include "model/byte_pair_model.h"
+#include "model/model_impl.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow::test {
@@ -271,6 +275,33 @@ TEST_F(BatchTest, SeveralAnswersHaveSeedsOfTheirOwn) {
   batch->submit(request, second.callbacks());
   second.wait();
   EXPECT_EQ(second.answer(), three.answer(1));
+  // The number that means a random seed is none of them.
+  request.n_answers = 2;
+  request.sampling.seed = SamplingOptions{}.seed - 1;
+  Listener once, again;
+  for (Listener* listener : {&once, &again}) {
+    batch->submit(request, listener->callbacks());
+    listener->wait();
+  }
+  EXPECT_EQ(once.answer(1), again.answer(1));
+}
+
+TEST_F(BatchTest, ACallbackThatThrowsHarmsNobody) {
+  std::atomic<int> n_warnings = 0;
+  const auto batch = make_batch({.on_warning = [&](const std::string&) { ++n_warnings; }});
+  Listener throwing, other;
+  BatchCallbacks callbacks = throwing.callbacks();
+  callbacks.on_finish = [](int, FinishReason) { throw Error(ErrorCode::kCancelled, "no room for a next request"); };
+  callbacks.on_done = [done = callbacks.on_done](const BatchResult& result) {
+    done(result);
+    throw std::runtime_error("no room for a next request");
+  };
+  batch->submit(batch_request(0, 40, 1, batch_options(), 3), std::move(callbacks));
+  batch->submit(batch_request(0, 50, 2, batch_options(), 3), other.callbacks());
+  EXPECT_EQ(throwing.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(other.wait().reason, FinishReason::kLength);
+  EXPECT_TRUE(batch->drain(60));
+  EXPECT_EQ(n_warnings, 2);
 }
 
 TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
@@ -287,6 +318,28 @@ TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
     EXPECT_NEAR(sum, 1, 1e-4);
     EXPECT_EQ(token.top[0].token, token.token);  // greedy
     EXPECT_FLOAT_EQ(token.top[0].log_probability, token.log_probability);
+  }
+}
+
+// The rows by which a file pads the output matrix have no text, so they are nobody's likeliest tokens.
+TEST(BatchVocabularyTest, TheLikeliestTokensAreOfTheVocabulary) {
+  const TinyModel file(
+      {.n_vocab = 1000, .edit_metadata = [](gguf_context* metadata) { set_byte_pairs(metadata, "gpt-2", 12); }});
+  const std::shared_ptr<const Model> model = Model::load(file.path());
+  const auto n_tokens = static_cast<std::size_t>(model->impl().tokenizer.n_vocab());
+  ASSERT_LT(n_tokens, 1000U);
+  Batch batch(Engine::create(model, {.n_threads = 1, .n_batch = 64}), {});
+  BatchRequest request = batch_request(0, 30, 1, batch_options(), 3);
+  request.n_probabilities = request.n_prompt_probabilities = 1000;
+  Listener listener;
+  batch.submit(request, listener.callbacks());
+  EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+  std::vector<BatchToken> tokens = listener.tokens();
+  ASSERT_EQ(tokens.size(), 3U);
+  tokens.push_back(listener.prompt().back());
+  for (const BatchToken& token : tokens) {
+    ASSERT_EQ(token.top.size(), n_tokens);
+    for (const TokenProbability& one : token.top) EXPECT_NO_THROW(model->token_text(one.token));
   }
 }
 

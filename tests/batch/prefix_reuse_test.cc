@@ -1,10 +1,12 @@
 // Prefix-cache hits: a request's cached prefix is not read again, in growing conversations, in branches, with models
 // whose state cannot be truncated, and in caches that were cut.
 #include <algorithm>
+#include <atomic>
 #include <random>
 
 #include "batch/batch_test_support.h"
 #include "model/tiny_architectures.h"
+#include "temporary_directory.h"
 
 namespace winnow::test {
 namespace {
@@ -178,6 +180,57 @@ TEST_F(PrefixReuseTest, WhatCannotBeCutAgainIsReadAgain) {
 
 // Recurrent states and sliding windows cannot be truncated: the second request with a prefix leaves a snapshot of it
 // for the third.
+// Its prompt was cut in one go, and its answer is whole: nothing may continue it but a cut of both.
+TEST_F(PrefixReuseTest, AnAnswerBehindAPromptThatWasCutWholeIsReadAgain) {
+  const auto batch = keeping_batch();
+  for (const char* method : {"kvzip:window=8", "snapkv:window=8"}) {
+    BatchRequest first = request(random(200, 1), batch_options(method, "30%"));
+    first.reuse = Reuse::kExact;
+    const Tokens answer = ask(*batch, first).answer;
+    BatchRequest next = first;
+    next.prompt = first.prompt + Tokens(answer.begin(), answer.end() - 1);  // the last token was never fed
+    const Reply reply = ask(*batch, next);
+    EXPECT_EQ(reply.result.cached_tokens, 0) << method;
+    EXPECT_EQ(reply.answer, ask_anew(next).answer) << method;
+  }
+}
+
+// A method's text names the file of its table, whose contents may have changed since a prefix was cut.
+TEST_F(PrefixReuseTest, OtherTablesAreOtherMethods) {
+  const TemporaryDirectory directory;
+  const auto batch = keeping_batch();
+  const auto ask_with = [&](const char* importances) {
+    const std::string file = directory.write("heads.txt", importances);
+    const BatchRequest next = request(random(200, 1), batch_options("headkv:head-file=" + file, "30%"));
+    return ask(*batch, next).result.cached_tokens;
+  };
+  EXPECT_EQ(ask_with("1 2\n1 2\n1 2\n"), 0);
+  EXPECT_EQ(ask_with("1 2\n1 2\n1 2\n"), 200);
+  EXPECT_EQ(ask_with("2 1\n2 1\n2 1\n"), 0);
+}
+
+// A request that must wait for one that runs, whatever leaves the cache, removes nothing.
+TEST_F(PrefixReuseTest, WaitingDoesNotEmptyTheCache) {
+  const auto batch = keeping_batch(std::size_t{1} << 20, std::size_t{1500} << 10);
+  const BatchRequest kept = request(random(300, 1));
+  ask(*batch, kept);
+  BatchRequest running = request(random(600, 2)), waiting = request(random(600, 3));
+  running.keep = waiting.keep = false;
+  running.max_tokens = 400;
+  Listener runner, waiter;
+  std::atomic<bool> is_over = false;
+  runner.wants_token = [&](const BatchToken&) { return !is_over; };
+  batch->submit(running, runner.callbacks());
+  runner.wait_for_tokens(1);
+  batch->submit(waiting, waiter.callbacks());
+  waiter.wait_for_acceptance();
+  runner.wait_for_tokens(runner.tokens().size() + 5);  // it has been tried whether the other fits
+  is_over = true;
+  EXPECT_EQ(waiter.wait().reason, FinishReason::kLength) << waiter.wait().error;
+  EXPECT_EQ(batch->statistics().contexts_removed, 0);
+  EXPECT_EQ(ask(*batch, kept).result.cached_tokens, 300);
+}
+
 TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
   for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"}) {
     SCOPED_TRACE(architecture);
