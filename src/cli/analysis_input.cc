@@ -3,12 +3,14 @@
 #include <cstdio>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "cli/cache_flags.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
 #include "engine/planned_cuts.h"
+#include "eval/run/matrix.h"
 #include "study/passages.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
@@ -31,26 +33,25 @@ void add_analysis_flags(CommandLine& line, AnalysisFlags& flags) {
   line.integer("-n,--predict", flags.n_continuation, 2, "number of tokens of the continuation (default: 64)");
   line.flag("--no-chat", flags.no_chat, "with -q: do not apply the model's chat template");
   line.group("Methods");
-  line.texts("--methods", "METHOD,..", ',', flags.methods,
+  line.texts("--methods", "METHOD,..", '\0', flags.methods,
              "methods: METHOD[:option=value,...] as in --kv-evict (default: snapkv, ada-snapkv, critical-ada-snapkv, "
              "cake, lava)");
   line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of each method, e.g. 5%,512 (default: 20%)");
 }
 
-std::vector<std::string> split_methods(const std::vector<std::string>& pieces) {
-  std::vector<std::string> methods;
-  for (const std::string& piece : pieces) {
-    const bool continues = piece.find('=') < piece.find(':');
-    if (continues && !methods.empty()) {
-      methods.back() += "," + piece;
-    } else {
-      methods.push_back(piece);
+namespace {
+
+// Returns the methods of lists as `winnow eval` takes them. Throws UsageError.
+std::vector<EvictionOptions> methods_of(const std::vector<std::string>& lists) {
+  std::vector<std::string> texts;
+  for (const std::string& list : lists) {
+    for (std::string& text : value_of("--methods", [&] { return eval::split_methods(list); })) {
+      texts.push_back(std::move(text));
     }
   }
-  return methods;
+  if (texts.empty()) throw UsageError("--methods is empty: name a method, e.g. snapkv");
+  return parse_methods("--methods", texts);
 }
-
-namespace {
 
 // The tokens [offset, offset + n) of the text, and those after them. Without n the context is all that is left but the
 // continuation.
@@ -103,7 +104,7 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
   AnalysisOptions options;
   const std::vector<Budget> budgets = parse_budgets("--budgets", flags.budgets);
-  for (const EvictionOptions& method : parse_methods("--methods", split_methods(flags.methods))) {
+  for (const EvictionOptions& method : methods_of(flags.methods)) {
     if (!method.evicts()) {
       throw UsageError("--methods: 'full' keeps everything, and the others are measured against it: leave it out");
     }

@@ -25,9 +25,6 @@ struct AnalysisFlags {
 
 void add_analysis_flags(CommandLine& line, AnalysisFlags& flags);
 
-// Splits "a,b:x=1,y=2,c" into methods: a piece that has a value and no colon before it belongs to the method before.
-std::vector<std::string> split_methods(const std::vector<std::string>& pieces);
-
 // Loads the model and analyses the text. Returns nullopt after Ctrl-C, with a message on the standard error. Throws
 // Error and UsageError.
 std::optional<Analysis> run_analysis(const AnalysisFlags& flags);

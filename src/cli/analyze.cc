@@ -1,6 +1,5 @@
 // winnow analyze: what methods lose on a text, measured and bounded.
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
+#include "cli/text_output.h"
 #include "study/analysis/analysis.h"
 #include "study/analysis/analysis_text.h"
 #include "winnow/error.h"
@@ -62,7 +62,7 @@ int analyze_command(const Arguments& arguments) {
   if (json_file) json_file->write(analysis_json(*analysis).dump(1) + "\n");
   if (csv_file) csv_file->write(analysis_csv(*analysis));
   const bool shows_tables = !(json_file && json_file->is_stdout()) && !(csv_file && csv_file->is_stdout());
-  if (shows_tables) std::fputs(analysis_tables(*analysis, flags.verbose).c_str(), stdout);
+  if (shows_tables) write_output(analysis_tables(*analysis, flags.verbose));
 
   const std::vector<std::string> violations = find_violations(*analysis);
   if (violations.empty()) return 0;

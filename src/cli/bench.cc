@@ -1,7 +1,5 @@
 // winnow bench: llama-bench's tests, after a depth that a method has cut.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -294,7 +292,7 @@ int bench_command(const Arguments& arguments) {
   check_cuts(*create_engine(model, engine_settings), cuts);
 
   const auto print = [](const std::string& text) {
-    const bool is_read = write_all(STDOUT_FILENO, text, "the standard output");
+    const bool is_read = write_output(text);
     if (!is_read && ranks() != nullptr) throw Error(ErrorCode::kIo, "nobody reads the results any more");  // ends all
     return is_read;
   };

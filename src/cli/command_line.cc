@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/nearest_name.h"
+#include "cli/text_output.h"
 
 namespace winnow::cli {
 namespace {
@@ -266,7 +267,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   try {
     app_.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(help().c_str(), stdout);
+    write_output(help());
     return false;
   } catch (const CLI::ArgumentMismatch& error) {
     // "--name: 1 required TEXT missing"

@@ -1,10 +1,10 @@
 // winnow completion: scripts for bash and zsh, made from the flags that the commands declare.
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/text_output.h"
 #include "winnow/eviction.h"
 
 namespace winnow::cli {
@@ -188,7 +188,7 @@ int completion_command(const Arguments& arguments) {
     throw UsageError(shell.empty() ? "which shell? `winnow completion bash` or `winnow completion zsh`"
                                    : "there is no script for '" + shell + "': use bash or zsh");
   }
-  std::fputs((shell == "bash" ? bash_script() : zsh_script()).c_str(), stdout);
+  write_output(shell == "bash" ? bash_script() : zsh_script());
   return 0;
 }
 

@@ -1,7 +1,5 @@
 #include "cli/conversation.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "base/process_memory.h"
@@ -57,11 +55,11 @@ FinishReason Conversation::say(const std::string& message, const Interrupt& inte
   Sampler sampler = next_sampler();
   const GenerationResult answer = generate(
       session_, sampler, {.max_tokens = options_.max_tokens, .is_cancelled = [&] { return interrupt.requested(); }},
-      [](const GenerationStep& step) { return write_all(STDOUT_FILENO, step.text, "the standard output"); });
+      [](const GenerationStep& step) { return write_output(step.text); });
   generated_.insert(generated_.end(), answer.tokens.begin(), answer.tokens.end());
   if (!answer.tokens.empty()) ttft_s_ = std::chrono::duration<double>(answer.first_token_at - start).count();
   if (answer.reason == FinishReason::kStopped) return answer.reason;
-  return write_all(STDOUT_FILENO, "\n", "the standard output") ? answer.reason : FinishReason::kStopped;
+  return write_output("\n") ? answer.reason : FinishReason::kStopped;
 }
 
 void Conversation::clear() {

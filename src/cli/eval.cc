@@ -1,7 +1,5 @@
 // winnow eval: benchmarks x methods x budgets, into a folder of answers.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,6 +20,7 @@
 #include "cli/ranks.h"
 #include "cli/text_output.h"
 #include "eval/run/plan.h"
+#include "eval/run/result_store.h"
 #include "eval/run/run_plan.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
@@ -188,13 +187,8 @@ int eval_command(const Arguments& arguments) {
   warn_about_context(model->info(), flags.n_ctx);
   eval::use_tokenizer(request.samples, model);
   const eval::Plan plan = make_plan(request, std::move(cells), model);
-  if (flags.jieba) {
-    const bool any_wants = std::any_of(plan.items.begin(), plan.items.end(), [](const eval::WorkItem& item) {
-      return item.protocol == eval::Protocol::kAnswer &&
-             std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
-                         [](const eval::Turn& turn) { return eval::metric_wants_jieba(turn.metric); });
-    });
-    if (!any_wants) throw UsageError("--jieba has no effect: none of the tasks is scored by Chinese words");
+  if (flags.jieba && !plan.configuration.contains(eval::kChineseWords)) {
+    throw UsageError("--jieba has no effect: none of the tasks is scored by Chinese words");
   }
   for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 
@@ -219,7 +213,7 @@ int eval_command(const Arguments& arguments) {
                                 }});
   }
   const std::string table = evaluation_table(flags.out);
-  if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;
+  if (!write_output(table)) return 0;
   if (is_complete) return 0;
   std::fputs("stopped: run the same command again to continue\n", stderr);
   return kInterruptedExitCode;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
+#include "cli/text_output.h"
 #include "cli/text_table.h"
 #include "device/devices.h"
 #include "winnow/entries.h"
@@ -309,7 +309,7 @@ void show_devices(const std::optional<std::string>& json_path) {
   }
   std::string text = table.plain();
   if (!missing.empty()) text += "\nNo GPU: " + wrap_text(missing + ".", 80, 8) + "\n";
-  std::fputs(text.c_str(), stdout);
+  write_output(text);
 }
 
 constexpr const char* kInfoExamples =
@@ -370,7 +370,7 @@ int info_command(const Arguments& arguments) {
     file->write(to_json(cost, machine, key_type, value_type, budgets));
   } else {
     const std::string types = "keys " + key_type + ", values " + value_type;
-    std::fputs(describe(cost, machine, types, budgets).c_str(), stdout);
+    write_output(describe(cost, machine, types, budgets));
   }
   return 0;
 }

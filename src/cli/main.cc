@@ -18,6 +18,7 @@
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/ranks.h"
+#include "cli/text_output.h"
 #include "mpi/mpi_link.h"
 #include "winnow/instruction_set.h"
 #include "winnow/version.h"
@@ -87,8 +88,8 @@ int dispatch(Arguments arguments) {
   arguments.erase(arguments.begin());
   if (name == "--version") {
     const std::string editor = line_editor_name();
-    std::printf("winnow %s (%s, %s)\n", kVersion, instruction_set().c_str(),
-                editor.empty() ? "no line editing" : ("line editing by " + editor).c_str());
+    write_output(std::string("winnow ") + kVersion + " (" + instruction_set() + ", " +
+                 (editor.empty() ? "no line editing" : "line editing by " + editor) + ")\n");
     return 0;
   }
   if (name == "help" && !arguments.empty()) {
@@ -96,7 +97,7 @@ int dispatch(Arguments arguments) {
     arguments = {"--help"};
   }
   if (name == "--help" || name == "-h" || name == "help") {
-    std::fputs(help().c_str(), stdout);
+    write_output(help());
     return 0;
   }
   const Command& command = find_command(name);

@@ -1,7 +1,6 @@
 // winnow methods: the methods that can cut the KV cache.
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/output_file.h"
+#include "cli/text_output.h"
 #include "cli/text_table.h"
 #include "winnow/eviction.h"
 
@@ -102,7 +102,7 @@ int methods_command(const Arguments& arguments) {
 
   const MethodInfo* method = name.empty() ? nullptr : value_of("winnow methods", [&] { return &find_method(name); });
   if (!json_path) {
-    std::fputs((method != nullptr ? describe(*method) : describe_all()).c_str(), stdout);
+    write_output(method != nullptr ? describe(*method) : describe_all());
     return 0;
   }
   nlohmann::ordered_json json;

@@ -41,7 +41,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 
 void OutputFile::write(std::string_view content) const {
   if (is_stdout()) {
-    write_all(STDOUT_FILENO, content, "the standard output");
+    write_output(content);
     return;
   }
   if (!in_place_) {

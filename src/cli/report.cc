@@ -2,8 +2,6 @@
 
 #include "eval/report/report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -76,7 +74,7 @@ int report_command(const Arguments& arguments) {
     }
   }
   list += (folder / "figures").string() + " (" + std::to_string(n_figures) + " plots)\n";
-  write_all(STDOUT_FILENO, list, "the standard output");
+  write_output(list);
   return 0;
 }
 

@@ -85,7 +85,8 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
   line.group("Output");
   line.text("--json", "FILE", flags.json, "write a report as JSON; - for standard output, instead of the text");
   line.text("--kv-positions", "FILE", flags.positions,
-            "write the positions that each head holds at the end as JSON: [layer][KV head][position]");
+            "write the positions that each head holds at the end as JSON: {\"n_tokens\": N, \"positions\": "
+            "[layer][KV head][position]}");
   line.flag("-v,--verbose", flags.verbose,
             "also print the model, the seed and the number of entries kept by each head");
   return line.parse(arguments);
@@ -185,15 +186,13 @@ int run_command(const Arguments& arguments) {
                        .ignore_end = flags.ignore_eos,
                        .feed_last = false,
                        .is_cancelled = [&] { return interrupt.requested(); }},
-                      [&](const GenerationStep& step) {
-                        return !show_text || write_all(STDOUT_FILENO, step.text, "the standard output");
-                      });
+                      [&](const GenerationStep& step) { return !show_text || write_output(step.text); });
     if (!answer.tokens.empty()) {
       report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
     }
     const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
     if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) {
-      write_all(STDOUT_FILENO, "\n", "the standard output");
+      write_output("\n");
     }
   }
 

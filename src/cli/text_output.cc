@@ -1,5 +1,7 @@
 #include "cli/text_output.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -14,5 +16,7 @@ bool write_all(int descriptor, std::string_view bytes, const std::string& name) 
   }
   return reason == 0;
 }
+
+bool write_output(std::string_view text) { return write_all(STDOUT_FILENO, text, "the standard output"); }
 
 }  // namespace winnow::cli

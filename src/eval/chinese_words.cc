@@ -9,6 +9,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "base/fnv1a.h"
 #include "base/input_file.h"
 #include "base/utf8.h"
 #include "eval/sample.h"
@@ -56,11 +57,10 @@ std::string file_text(const std::filesystem::path& path) {
   return read_input(path.string(), input::kText);
 }
 
-// Reads the numbers of a file that is a Python dictionary of numbers or of such dictionaries: calls put(outer key, key,
-// number) for each.
+// Reads the numbers of the text of a file that is a Python dictionary of numbers or of such dictionaries: calls
+// put(outer key, key, number) for each.
 template <typename Put>
-void read_numbers(const std::filesystem::path& path, Put put) {
-  const std::string text = file_text(path);
+void read_numbers(const std::filesystem::path& path, const std::string& text, Put put) {
   const auto refuse = [&] { throw Error(ErrorCode::kBadFile, "'" + path.string() + "' is not jieba's model"); };
   std::string outer, key;
   std::size_t at = text.find('{');
@@ -108,7 +108,13 @@ struct Jieba::Tables {
   std::array<double, 4> start;
   std::array<std::array<double, 4>, 4> transition;
   std::array<std::unordered_map<char32_t, double>, 4> emission;
+  Fnv1a hash;  // of all files
 
+  std::string read(const std::filesystem::path& path) {
+    std::string text = file_text(path);
+    hash.add(text);
+    return text;
+  }
   void read_dictionary(const std::filesystem::path& path);
   void read_model(const std::filesystem::path& folder);
   void cut_block(TextView block, std::vector<Text>& words) const;
@@ -117,7 +123,7 @@ struct Jieba::Tables {
 };
 
 void Jieba::Tables::read_dictionary(const std::filesystem::path& path) {
-  std::istringstream lines(file_text(path));
+  std::istringstream lines(read(path));
   std::int64_t total = 0;
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -144,14 +150,15 @@ void Jieba::Tables::read_model(const std::filesystem::path& folder) {
   start.fill(kNever);
   for (auto& row : transition) row.fill(kNever);
   std::filesystem::path path = folder / "prob_start.py";
-  read_numbers(
-      path, [&](const std::string&, const std::string& state, double value) { start[state_of(state, path)] = value; });
+  read_numbers(path, read(path), [&](const std::string&, const std::string& state, double value) {
+    start[state_of(state, path)] = value;
+  });
   path = folder / "prob_trans.py";
-  read_numbers(path, [&](const std::string& from, const std::string& to, double value) {
+  read_numbers(path, read(path), [&](const std::string& from, const std::string& to, double value) {
     transition[state_of(from, path)][state_of(to, path)] = value;
   });
   path = folder / "prob_emit.py";
-  read_numbers(path, [&](const std::string& state, const std::string& character, double value) {
+  read_numbers(path, read(path), [&](const std::string& state, const std::string& character, double value) {
     emission[state_of(state, path)][decode(character)[0]] = value;
   });
 }
@@ -280,6 +287,8 @@ Jieba::Jieba(const std::string& folder) {
 
 Jieba::~Jieba() = default;
 
+std::string Jieba::digest() const { return hex_text(tables_->hash.value()); }
+
 std::vector<Text> Jieba::cut(TextView text) const {
   std::vector<Text> words;
   for_runs(text, is_dictionary_character, [&](TextView run, bool known) {
@@ -305,6 +314,8 @@ std::shared_ptr<const Jieba>& installed() {
 void set_jieba(const std::string& folder) {
   installed() = folder.empty() ? nullptr : std::make_shared<const Jieba>(folder);
 }
+
+std::string chinese_words_source() { return installed() == nullptr ? kCharacters : installed()->digest(); }
 
 std::vector<Text> chinese_words(TextView text) {
   if (installed() != nullptr) return installed()->cut(text);

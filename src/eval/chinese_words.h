@@ -18,6 +18,8 @@ class Jieba {
   ~Jieba();
   // Returns list(jieba.cut(text)), words that concatenate to the text.
   std::vector<Text> cut(TextView text) const;
+  // Returns a digest of all files.
+  std::string digest() const;
 
  private:
   struct Tables;

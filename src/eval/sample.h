@@ -99,6 +99,9 @@ const Benchmark& find_benchmark(std::string_view name);
 // words are single characters; "" returns to that. Not thread-safe: call it before the first answer is scored. Throws
 // Error(kNotFound, kBadFile).
 void set_jieba(const std::string& folder);
+// Returns what finds Chinese words: a digest of jieba's files, or kCharacters if none are set.
+std::string chinese_words_source();
+inline constexpr const char* kCharacters = "characters";
 // Returns true if the metric splits Chinese text, so that without jieba its scores are not comparable with published
 // ones.
 bool metric_wants_jieba(std::string_view metric);

@@ -138,5 +138,21 @@ TEST(ExitCodes, FilesAndLimitsAreErrors) {
          {1, {"info", "-m", directory.write("text", "no model")}, "text"}});
 }
 
+TEST(ExitCodes, OutputThatCannotBeWrittenIsAnError) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--version"},
+                                                {"--help"},
+                                                {"run", "--help"},
+                                                {"methods"},
+                                                {"methods", "snapkv"},
+                                                {"methods", "--json", "-"},
+                                                {"completion", "bash"},
+                                                {"info", "--devices"}}) {
+    SCOPED_TRACE(words.front());
+    ProcessOptions options;
+    options.output = "/dev/full";
+    expect_error(run_tool(words, options), 1, "the standard output failed: No space left on device");
+  }
+}
+
 }  // namespace
 }  // namespace winnow::test

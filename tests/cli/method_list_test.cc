@@ -30,6 +30,21 @@ TEST(MethodLists, TheSameMethodInTwoForms) {
   }
 }
 
+// "bits=8:0.3,4" has a comma inside.
+TEST(MethodLists, AreSplitAsThoseOfEval) {
+  for (const Words& command : {Words{"analyze", "-p", "x"}, Words{"inspect", "-p", "x", "-o", "-"}}) {
+    const auto with = [&](const std::string& list) {
+      Words flags = command;
+      flags.insert(flags.end(), {"--methods", list});
+      return run_tool(flags);
+    };
+    expect_error(with("auto:bits=8:0.3,4,tova,auto:bits=8:0.30,4"), 2,
+                 "'auto:bits=8:0.3,4' and 'auto:bits=8:0.30,4' are the same method");
+    expect_error(with("window=16,snapkv"), 2, "--methods: 'window=16' is an option without a method");
+    expect_error(with(","), 2, "--methods is empty");
+  }
+}
+
 TEST(MethodLists, TheSameBudgetInTwoForms) {
   expect_error(run_tool({"bench", "--kv-evict", "snapkv", "--kv-budget", "20%,20.0%"}), 2, "20% is given twice");
   expect_error(run_tool({"analyze", "-p", "x", "--budgets", "1MiB,1024KiB"}), 2, "--budgets: the budget ");

@@ -46,7 +46,7 @@ class Pipe {
 [[noreturn]] void become(const std::vector<std::string>& arguments, const ProcessOptions& options, int in, int out,
                          int err) {
   dup2(in, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
+  dup2(options.output.empty() ? out : open(options.output.c_str(), O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   std::signal(SIGPIPE, SIG_DFL);
   for (const auto& [name, value] : options.environment) {

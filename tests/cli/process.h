@@ -12,6 +12,7 @@ struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
   std::map<std::string, std::string> environment;  // added to the test's own; "" removes a variable
   std::string folder;                              // the working directory; empty: the test's own
+  std::string output;                              // a file in the place of the standard output's pipe
   std::size_t address_space = 0;                   // bytes that the process may map; 0: no limit
   double timeout_s = 600;                          // long, so that a busy machine does not fail the test
   // After this many bytes of both outputs together ...

@@ -18,10 +18,10 @@ using Words = std::vector<std::string>;
 
 class SplitModel : public testing::Test {
  protected:
-  static ProcessResult run(Words words, const std::string& model) {
+  static ProcessResult run(Words words, const std::string& model, const ProcessOptions& options = {}) {
     words.insert(words.begin(), WINNOW_TOOL_PATH);
     words.insert(words.end(), {"-m", model});
-    return run_process(words);
+    return run_process(words, options);
   }
 
   const TinyModel model_;
@@ -50,6 +50,18 @@ TEST_F(SplitModel, NamesWhatIsMissing) {
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.err.find(parts_[1]), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("put all parts into one folder"), std::string::npos) << result.err;
+}
+
+TEST_F(SplitModel, OutputThatCannotBeWrittenIsAnError) {
+  ProcessOptions options;
+  options.output = "/dev/full";
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "the heat, then the hat ";
+  for (const Words& words : {Words{"info"}, Words{"analyze", "-p", text, "-n", "8", "--methods", "tova"}}) {
+    const ProcessResult result = run(words, model_.path(), options);
+    EXPECT_EQ(result.exit_code, 1) << words.front();
+    EXPECT_NE(result.err.find("the standard output failed"), std::string::npos) << result.err;
+  }
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "eval/run/plan.h"
+#include "eval/run/result_store.h"
+#include "eval/sample.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 
@@ -84,6 +88,44 @@ TEST_F(EvaluationTest, ABenchmarksAnswersByTheirDivergence) {
   for (const char* benchmark : {"longbench", "fidelity:longbench"}) {
     EXPECT_NE(csv.find("\n" + std::string(benchmark) + ",agnostic,all,,snapkv,50%,f16,f16,"), std::string::npos) << csv;
   }
+}
+
+// Plans of one sample of a task of LongBench.
+class PlanTest : public testing::Test {
+ protected:
+  ~PlanTest() override { eval::set_jieba(""); }
+
+  eval::Plan plan_of(const std::string& task, const std::vector<std::string>& classes = {}) const {
+    const nlohmann::json sample{{"input", "q"},  {"context", "text"}, {"answers", {"a"}},
+                                {"length", 200}, {"_id", "1"},        {"all_classes", classes}};
+    data_.write(task + ".jsonl", sample.dump() + "\n");
+    eval::EvaluationRequest request{.benchmarks = {"longbench"}, .methods = {"full"}};
+    request.samples.tasks = {task};
+    request.data = {{"longbench", data_.file("")}};
+    return make_plan(request, check_request(request), model_);
+  }
+
+  const test::TemporaryDirectory data_;
+  const std::shared_ptr<const Model> model_ = Model::load(test::TinyModel().path());
+};
+
+TEST_F(PlanTest, ChineseWordsAreOfTheRun) {
+  const eval::Plan by_characters = plan_of("dureader");
+  EXPECT_EQ(by_characters.configuration.at(eval::kChineseWords), eval::kCharacters);
+  ASSERT_EQ(by_characters.notes.size(), 1U);
+  EXPECT_NE(by_characters.notes[0].find("--jieba"), std::string::npos) << by_characters.notes[0];
+  eval::set_jieba(WINNOW_EVAL_TEST_DATA "/jieba");
+  const eval::Plan by_words = plan_of("dureader");
+  EXPECT_NE(by_words.configuration.at(eval::kChineseWords), eval::kCharacters);
+  EXPECT_TRUE(by_words.notes.empty());
+  EXPECT_FALSE(plan_of("lcc").configuration.contains(eval::kChineseWords));
+}
+
+TEST_F(PlanTest, ClassesAreOfTheRun) {
+  const auto ab = plan_of("trec", {"a", "b"}).configuration, ac = plan_of("trec", {"a", "c"}).configuration;
+  EXPECT_NE(ab.at(eval::kClassesDigest), ac.at(eval::kClassesDigest));
+  EXPECT_EQ(ab.at("samples_digest"), ac.at("samples_digest"));  // that of earlier versions, whose runs go on
+  EXPECT_FALSE(plan_of("lcc").configuration.contains(eval::kClassesDigest));
 }
 
 TEST_F(EvaluationTest, AStoppedRunGoesOn) {

@@ -1,9 +1,14 @@
 #include "eval/run/prompt.h"
 
+#include <gguf.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "eval/run/decoding.h"
 #include "eval/run_test_support.h"
 #include "expect_error.h"
+#include "model/byte_pair_model.h"
 
 namespace winnow::eval {
 namespace {
@@ -112,6 +117,46 @@ TEST_F(PromptTest, ReferencesGoOnWhereThePromptEnds) {
   EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAgnostic)), " xyz");  // after "It is", which follows the header
   s.turns[0].references.clear();
   EXPECT_TRUE(plain.reference(s, 0, QuestionMode::kAware).empty());
+}
+
+std::shared_ptr<const Model> model_with(const std::function<void(gguf_context*)>& edit) {
+  const test::TinyModel file({.n_vocab = 400, .edit_metadata = edit});
+  return Model::load(file.path());
+}
+
+std::shared_ptr<const Model> model_that_adds_space() {
+  return model_with([](gguf_context* file) { gguf_set_val_bool(file, "tokenizer.ggml.add_space_prefix", true); });
+}
+
+TEST_F(PromptTest, AReferenceHasOneSpaceBeforeIt) {
+  const std::shared_ptr<const Model> model = model_that_adds_space();
+  const PromptBuilder plain(model, false, 2000);
+  std::string all;
+  for (const Token token : plain.reference(sample(), 0, QuestionMode::kAware)) all += model->token_text(token, true);
+  EXPECT_EQ(all, " xyz");
+}
+
+TEST(AnswerTextTest, LosesTheSpaceThatTheTokenizerAdds) {
+  const std::shared_ptr<const Model> adding = model_that_adds_space(), plain = test::chat_model();
+  const auto there_and_back = [](const Model& model, const std::string& text) {
+    return answer_text(model, model.tokenize(text, false, false));
+  };
+  for (const std::string text : {"", "C.", " C.", "  C ."}) {
+    EXPECT_EQ(there_and_back(*adding, text), text);
+    EXPECT_EQ(there_and_back(*plain, text), text);
+  }
+  EXPECT_EQ(answer_text(*adding, plain->tokenize(" C .", false, false)), "C .");
+  // Half a character, and a special token.
+  constexpr Token kFirstByte = 3;
+  EXPECT_EQ(answer_text(*adding, std::vector<Token>{kFirstByte + 0xE6, 1, kFirstByte + 'x'}), "\uFFFDx");
+}
+
+TEST(AnswerTextTest, OfBytePairsIsThatOfTheTokens) {
+  const std::shared_ptr<const Model> model =
+      model_with([](gguf_context* file) { test::set_byte_pairs(file, "llama3", 12); });
+  const std::vector<Token> tokens = model->tokenize(" C , it 's .", false, false);
+  EXPECT_NE(model->detokenize(tokens), " C , it 's .");
+  EXPECT_EQ(answer_text(*model, tokens), " C , it 's .");
 }
 
 TEST_F(PromptTest, ContinuationsAreSplitWhereTheTextEnds) {

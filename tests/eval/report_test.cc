@@ -410,6 +410,53 @@ TEST(Results, RunsOfTwoModelsAreRefused) {
   test::expect_error(ErrorCode::kNotFound, "holds no evaluation", [&] { load_results({directory.file("4")}); });
 }
 
+TEST(Results, RunsOfOneBenchmarkThatDoNotCompareAreRefused) {
+  const test::TemporaryDirectory directory;
+  const nlohmann::json configuration{{"model_fingerprint", "1"}, {kModelMetadata, "1"}, {"benchmarks", {"ruler"}},
+                                     {"methods", {"full"}},      {"budgets", {"5%"}},   {"context", 4096},
+                                     {"chat_template", true},    {"seed", 0},           {kChineseWords, kCharacters}};
+  const auto folder = [&](const std::string& name, const nlohmann::json& changes) {
+    nlohmann::json changed = configuration;
+    changed.update(changes);
+    const ResultStore store(directory.file(name), changed, {}, {});
+    return directory.file(name);
+  };
+  const std::string plain = folder("plain", nlohmann::json::object());
+  const auto refuse = [&](const std::string& setting, const nlohmann::json& value, const std::string& part) {
+    const std::string other = folder(setting, {{setting, value}});
+    test::expect_error(ErrorCode::kInvalidArgument, part, [&] { load_results({plain, other}); });
+    if (setting == kModelMetadata) return;
+    const std::string elsewhere = folder(setting + " elsewhere", {{setting, value}, {"benchmarks", {"niah"}}});
+    EXPECT_NO_THROW(load_results({plain, elsewhere}));
+  };
+  refuse("context", 8192, "(context is 4096 in the first and 8192 in the second)");
+  refuse("chat_template", false, "with the --chat-template of the other");
+  refuse("seed", 1, "with the --seed of the other");
+  refuse(kChineseWords, "0123456789abcdef", "with the --jieba of the other");
+  refuse(kModelMetadata, "2", "one model at a time");
+  EXPECT_NO_THROW(load_results({plain, folder("same", {{"methods", {"tova"}}})}));
+}
+
+TEST(Results, AFailureNeverHidesAnAnswer) {
+  const test::TemporaryDirectory directory;
+  const Answer failed{.key = {"ruler", "task", "s", 0, "agnostic", "full", ""}, .error = "no room"};
+  Answer good{.key = failed.key};
+  good.score = 1;
+  std::vector<std::string> folders;
+  for (const Answer& answer : {failed, good}) {
+    folders.push_back(directory.file(answer.error.empty() ? "good" : "failed"));
+    ResultStore(folders.back(),
+                {{"model_fingerprint", "1"}, {"methods", {"full"}}, {"budgets", nlohmann::json::array()}}, {}, {})
+        .append(answer);
+  }
+  for (int order = 0; order < 2; ++order) {
+    const Results results = load_results(folders);
+    ASSERT_EQ(results.results.size(), 1U);
+    EXPECT_EQ(results.results[0].answer.error, "");
+    std::swap(folders[0], folders[1]);
+  }
+}
+
 TEST(Results, RunsOfTwoEntryTypesAreBothThere) {
   const test::TemporaryDirectory directory;
   Answer answer{.key = {"fidelity", "fidelity", "s", 0, "agnostic", "tova", "5%"}};

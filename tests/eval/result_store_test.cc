@@ -162,6 +162,22 @@ TEST_F(ResultStoreTest, AnotherRunIsRefused) {
   EXPECT_NO_THROW(open(batch));
 }
 
+// Runs of earlier versions do not name some settings; they go on.
+TEST_F(ResultStoreTest, AnotherOfTheLaterSettingsIsAnotherRun) {
+  for (const char* setting : {kModelMetadata, kChineseWords, kClassesDigest}) {
+    Json named = kConfiguration, other = kConfiguration;
+    named[setting] = "1";
+    other[setting] = "2";
+    open();
+    EXPECT_NO_THROW(open(named));
+    std::filesystem::remove_all(folder());
+    open(named);
+    EXPECT_NO_THROW(open(named));
+    expect_refused([&] { open(other); }, std::string(setting) + " is \"1\" there");
+    std::filesystem::remove_all(folder());
+  }
+}
+
 TEST_F(ResultStoreTest, AFolderOfOtherThingsIsRefused) {
   std::filesystem::create_directories(folder());
   std::ofstream(folder() + "/letter.txt") << "dear";

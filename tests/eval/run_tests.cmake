@@ -5,6 +5,7 @@ winnow_test(eval_run_test
   SOURCES answer_fidelity_test.cc evaluation_test.cc matrix_test.cc prompt_test.cc result_store_test.cc runner_test.cc
           statistics_test.cc
   LAYERS ${layers})
+target_compile_definitions(eval_run_test PRIVATE WINNOW_EVAL_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data")
 winnow_test(eval_report_test SOURCES report_test.cc LAYERS ${layers})
 
 # The page of the report test in a real browser (tests/browser), where there is one.

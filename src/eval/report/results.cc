@@ -45,6 +45,51 @@ void check_reference(const std::string& folder, const StoredRun& run) {
   }
 }
 
+// A folder that was read, and its configuration.
+struct ReadFolder {
+  std::string path;
+  Json configuration;
+};
+
+// Returns true if both have the setting, with different values. Runs of earlier versions lack some.
+bool differ(const ReadFolder& a, const ReadFolder& b, const char* setting) {
+  return a.configuration.contains(setting) && b.configuration.contains(setting) &&
+         a.configuration[setting] != b.configuration[setting];
+}
+
+// Returns a benchmark that both folders ran, or "" if there is none.
+std::string shared_benchmark(const ReadFolder& a, const ReadFolder& b) {
+  const Json of_a = a.configuration.value("benchmarks", Json::array());
+  for (const Json& name : b.configuration.value("benchmarks", Json::array())) {
+    if (std::find(of_a.begin(), of_a.end(), name) != of_a.end()) return name.get<std::string>();
+  }
+  return "";
+}
+
+// Throws Error(kInvalidArgument) for runs of different models, and for runs of one benchmark that differ in a setting
+// that gives other prompts or scores to samples with the same ids.
+void check_comparable(const ReadFolder& first, const ReadFolder& second) {
+  if (differ(first, second, "model_fingerprint") || differ(first, second, kModelMetadata)) {
+    throw Error(ErrorCode::kInvalidArgument, "'" + second.path + "' is a run of a different model from '" + first.path +
+                                                 "': report one model at a time");
+  }
+  const std::string benchmark = shared_benchmark(first, second);
+  if (benchmark.empty()) return;
+  for (const auto& [setting, flag] : {std::pair{"context", "-c"},
+                                      {"chat_template", "--chat-template"},
+                                      {"seed", "--seed"},
+                                      {kChineseWords, "--jieba"}}) {
+    if (!differ(first, second, setting)) continue;
+    throw Error(ErrorCode::kInvalidArgument, "'" + first.path + "' and '" + second.path + "' are runs of " + benchmark +
+                                                 " that do not compare (" + setting + " is " +
+                                                 first.configuration[setting].dump() + " in the first and " +
+                                                 second.configuration[setting].dump() +
+                                                 " in the second): report one at a time, or run one of them "
+                                                 "again, into a new folder, with the " +
+                                                 flag + " of the other");
+  }
+}
+
 // Adds the methods of a run that store their entries in other types than its cache's.
 void add_with_own_types(std::set<std::string>& methods, const StoredRun& run) {
   const EntryTypes of_cache = types_of(run.configuration);
@@ -72,22 +117,19 @@ Results load_results(const std::vector<std::string>& folders) {
   results.folders = folders;
   std::map<AnswerKey, Answer> answers;
   std::map<SampleKey, std::shared_ptr<const SampleInfo>> samples;
-  std::string fingerprint;
+  std::vector<ReadFolder> before;
   for (const std::string& folder : folders) {
     StoredRun run = read_run(folder);
-    const std::string own = run.configuration.value("model_fingerprint", "");
-    if (!fingerprint.empty() && own != fingerprint) {
-      throw Error(ErrorCode::kInvalidArgument, "'" + folder + "' is a run of a different model from '" + folders[0] +
-                                                   "': report one model at a time");
-    }
-    fingerprint = own;
+    const ReadFolder own{folder, run.configuration};
+    for (const ReadFolder& other : before) check_comparable(other, own);
+    before.push_back(own);
     check_reference(folder, run);
     add_with_own_types(results.methods_with_own_types, run);
     results.model = run.configuration.value("model", "");
     add_new(results.methods, run.configuration.at("methods"));
     add_new(results.budgets, run.configuration.at("budgets"));
     results.n_expected += run.configuration.value("answers", std::int64_t{0});
-    answers.merge(run.answers);
+    for (auto& [key, answer] : run.answers) add_answer(answers, std::move(answer));
     for (const Json& json : run.samples) {
       samples.try_emplace({json.at("benchmark"), json.at("task"), json.at("id")}, sample_info(json));
     }

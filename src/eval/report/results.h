@@ -36,8 +36,9 @@ struct Results {
   std::set<std::string> methods_with_own_types;  // methods that choose the types of their entries, as auto does
 };
 
-// Reads the folders. Throws Error(kInvalidArgument) for runs of different models, kUnsupported for fidelity to a full
-// cache of quantised entries, and what read_run throws.
+// Reads the folders. Of several answers with the same key the last one that did not fail counts. Throws
+// Error(kInvalidArgument) for runs of different models, and of one benchmark with other prompts or scores, kUnsupported
+// for fidelity to a full cache of quantised entries, and what read_run throws.
 Results load_results(const std::vector<std::string>& folders);
 
 }  // namespace winnow::eval

@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostShownBytes = 600;
+constexpr std::string_view kEndOfText = "\xFF";  // a byte that UTF-8 never has: "ab", "c" is not "a", "bc"
 
 // Calls visit(name, member) for each member of a line, to write or read it.
 template <typename Key, typename Visit>
@@ -91,9 +92,7 @@ Protocol protocol_of(std::string_view benchmark) {
 
 std::string digest(const std::vector<WorkItem>& items) {
   Fnv1a hash;
-  const auto add = [&](std::string_view text) {
-    hash.add(text).add("\xFF");
-  };  // a byte that UTF-8 never has: "ab", "c" is not "a", "bc"
+  const auto add = [&](std::string_view text) { hash.add(text).add(kEndOfText); };
   for (const WorkItem& item : items) {
     for (const std::string* text : {&item.benchmark, &item.sample.task, &item.sample.id, &item.sample.context}) {
       add(*text);
@@ -106,6 +105,19 @@ std::string digest(const std::vector<WorkItem>& items) {
     }
   }
   return hex_text(hash.value());
+}
+
+std::string classes_digest(const std::vector<WorkItem>& items) {
+  Fnv1a hash;
+  bool has_any = false;
+  for (const WorkItem& item : items) {
+    for (const Turn& turn : item.sample.turns) {
+      for (const std::string& name : turn.classes) hash.add(name).add(kEndOfText);
+      hash.add(kEndOfText);
+      has_any = has_any || !turn.classes.empty();
+    }
+  }
+  return has_any ? hex_text(hash.value()) : "";
 }
 
 Json to_json(const Answer& answer) {

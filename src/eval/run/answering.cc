@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/utf8.h"
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
@@ -109,9 +108,7 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
       const WorkItem& item = *from.job->pass->item;
       const Turn& turn = item.sample.turns[from.turn];
       Answer answer = answer_of(*from.job, from.turn, group.size());
-      std::string text;
-      for (const Token token : one.tokens) text += engine->model()->token_text(token);
-      answer.text = valid_utf8(text);
+      answer.text = answer_text(*engine->model(), one.tokens);
       answer.answer_tokens = static_cast<int>(one.tokens.size());
       answer.decode_s = from.session.statistics().decode_s - from.decode_s_before;
       if (!from.reference.empty()) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "winnow/error.h"
 #include "winnow/log_softmax.h"
 
@@ -17,6 +18,19 @@ Token most_likely(std::span<const float> logits) {
 Token newline_token(const Model& model) {
   const std::vector<Token> tokens = model.tokenize("\n", false, false);
   return tokens.empty() ? -1 : tokens.back();
+}
+
+bool adds_space(const Model& model) {
+  const std::vector<Token> tokens = model.tokenize("a", false, false);
+  return !tokens.empty() && model.token_text(tokens.front()).starts_with(' ');
+}
+
+// Model::detokenize would also take spaces before punctuation off the texts of byte pairs.
+std::string answer_text(const Model& model, std::span<const Token> tokens) {
+  std::string text;
+  for (const Token token : tokens) text += model.token_text(token);
+  if (text.starts_with(' ') && adds_space(model)) text.erase(0, 1);
+  return valid_utf8(text);
 }
 
 std::vector<double> forced_nll(Engine& engine, std::span<Session* const> sessions,

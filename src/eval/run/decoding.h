@@ -1,4 +1,4 @@
-// Decodes many sequences in each step, to force references or to generate greedily.
+// Decodes many sequences in each step, to force references or to generate greedily, and answers to text.
 #pragma once
 
 #include <functional>
@@ -66,5 +66,12 @@ class GenerationBatch {
 
 // Returns the last token of "\n", or -1 if it has none.
 Token newline_token(const Model& model);
+
+// Returns true if the model's tokenizer puts a space before every text, as most of SentencePiece do.
+bool adds_space(const Model& model);
+
+// Returns an answer's text as the benchmarks' own code decodes it: without the space that such a tokenizer has put
+// before it, without special tokens, and with U+FFFD for bytes that are not UTF-8.
+std::string answer_text(const Model& model, std::span<const Token> tokens);
 
 }  // namespace winnow::eval

@@ -2,7 +2,6 @@
 // forced through the entries that are kept.
 #include <algorithm>
 
-#include "base/utf8.h"
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
@@ -134,8 +133,7 @@ void Runner::Impl::answer_question(const Session& session, const Pass& pass, For
     add_work(1);
     for (GenerationBatch::Finished& finished : batch.step()) answer.tokens = std::move(finished.tokens);
   }
-  for (const Token token : answer.tokens) forced.text += engine->model()->token_text(token);
-  forced.text = valid_utf8(forced.text);
+  forced.text = answer_text(*engine->model(), answer.tokens);
   // If the answer ends by itself, the prediction of its end counts.
   const std::size_t n = answer.tokens.size();
   answer.n_feed = std::ssize(answer.tokens) < most || n == 0 ? n : n - 1;

@@ -119,6 +119,28 @@ void add_items(const EvaluationRequest& request, const std::string& name, Plan& 
   }
 }
 
+// Returns true if any answer is scored by Chinese words.
+bool wants_jieba(const std::vector<WorkItem>& items) {
+  return std::any_of(items.begin(), items.end(), [](const WorkItem& item) {
+    return item.protocol == Protocol::kAnswer &&
+           std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
+                       [](const Turn& turn) { return metric_wants_jieba(turn.metric); });
+  });
+}
+
+// Adds to the configuration what scores depend on besides the samples' texts, and a note on what papers do otherwise.
+void add_scoring(Plan& plan) {
+  const std::string classes = classes_digest(plan.items);
+  if (!classes.empty()) plan.configuration[kClassesDigest] = classes;
+  if (!wants_jieba(plan.items)) return;
+  const std::string source = chinese_words_source();
+  plan.configuration[kChineseWords] = source;
+  if (source != kCharacters) return;
+  plan.notes.push_back(
+      "Chinese answers are scored by characters in the place of words: scores are not comparable with those in "
+      "papers. --jieba names the folder of a dictionary.");
+}
+
 // Throws Error(kInvalidArgument) for a table of another shape than the model's. Otherwise the error would come only
 // when a cut needs its weights.
 //   heads: [n_layer] of the table; a file of head importances may have query heads
@@ -224,6 +246,7 @@ Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const 
   const EntryTypes types = entry_types(request.key_type, request.value_type);
   plan.configuration = {{"model", info.name},
                         {"model_fingerprint", hex_text(info.fingerprint)},
+                        {kModelMetadata, hex_text(info.metadata_fingerprint)},
                         {"benchmarks", request.benchmarks},
                         {"tasks", request.samples.tasks},
                         {"methods", std::move(method_texts)},
@@ -248,6 +271,7 @@ Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const 
     plan.configuration[kReferenceTypes] = reference_types(types).text();
   }
   if (!tables.empty()) plan.configuration["tables"] = tables;
+  add_scoring(plan);
   return plan;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "eval/run/answer.h"
+#include "eval/run/decoding.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 
@@ -114,7 +115,8 @@ std::vector<Token> PromptBuilder::reference(const Sample& sample, std::size_t tu
       !turn.answer_prefix.empty() && (mode == QuestionMode::kAgnostic || sample.prefix_behind_header);
   const bool header_is_last = is_wrapped(sample) && !prefix_is_last;
   const std::string last = header_is_last ? after_ : sample.context + turn.question + turn.answer_prefix;
-  return model_->tokenize((ends_with_space(last) ? "" : " ") + turn.references.front(), false, false);
+  const bool needs_space = !ends_with_space(last) && !adds_space(*model_);
+  return model_->tokenize((needs_space ? " " : "") + turn.references.front(), false, false);
 }
 
 std::int32_t PromptBuilder::template_tokens() const { return static_cast<std::int32_t>(count(before_ + after_, true)); }

@@ -145,6 +145,9 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged: name a new folder");
   }
   Json here = configuration;
+  for (const char* name : {kModelMetadata, kChineseWords, kClassesDigest}) {
+    if (!stored.contains(name)) here.erase(name);
+  }
   for (const auto& [name, value] : defaults.items()) {
     if (!here.contains(name) && stored.contains(name)) here[name] = stored[name];
   }
@@ -206,6 +209,11 @@ EntryTypes types_of(const Json& configuration) {
   return {configuration.value("key_type", f16.key), configuration.value("value_type", f16.value)};
 }
 
+void add_answer(std::map<AnswerKey, Answer>& answers, Answer answer) {
+  const auto [place, is_new] = answers.try_emplace(answer.key, answer);
+  if (!is_new && answer.error.empty()) place->second = std::move(answer);
+}
+
 StoredRun read_run(const std::string& folder) {
   const std::string path = (fs::path(folder) / kRunFile).string();
   std::error_code error;
@@ -222,12 +230,7 @@ StoredRun read_run(const std::string& folder) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged");
   }
   for (const std::string& file : files_of(folder, "answers-")) {
-    for_each_line(file, [&](const Json& json) {
-      Answer answer = answer_from_json(json, types);
-      const auto [place, is_new] = run.answers.try_emplace(answer.key, answer);
-      // A failure never takes the place of an answer.
-      if (!is_new && answer.error.empty()) place->second = std::move(answer);
-    });
+    for_each_line(file, [&](const Json& json) { add_answer(run.answers, answer_from_json(json, types)); });
   }
   for (const std::string& file : files_of(folder, "samples-")) {
     for_each_line(file, [&](const Json& json) { run.samples.push_back(json); });

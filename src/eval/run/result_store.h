@@ -71,14 +71,22 @@ EntryTypes types_of(const nlohmann::json& configuration);
 // The field of the configuration with the types of the full cache that fidelity of quantised caches compares with.
 inline constexpr const char* kReferenceTypes = "reference_types";
 
+// Fields of the configuration that runs of earlier versions lack; these go on without them: the fingerprint of the
+// model's metadata, what finds Chinese words if any answer is scored by them, and a digest of the classes if there are
+// any.
+inline constexpr const char *kModelMetadata = "model_metadata", *kChineseWords = "chinese_words",
+                            *kClassesDigest = "classes_digest";
+
 // The content of a run's folder: the answers and samples of all shards.
 struct StoredRun {
   nlohmann::json configuration;
   std::map<AnswerKey, Answer> answers;
   std::vector<nlohmann::json> samples;
 };
-// Reads a folder. Of several answers with the same key the last one that did not fail counts. Throws Error(kNotFound)
-// for a folder without run.json, kBadFile naming file and line.
+// Adds an answer to those that came before it. Of several with the same key the last one that did not fail counts.
+void add_answer(std::map<AnswerKey, Answer>& answers, Answer answer);
+
+// Reads a folder. Throws Error(kNotFound) for a folder without run.json, kBadFile naming file and line.
 StoredRun read_run(const std::string& folder);
 
 }  // namespace winnow::eval

@@ -44,5 +44,7 @@ Protocol protocol_of(std::string_view benchmark);
 
 // Returns a digest that changes when any of the samples does: a resumed run must go on with the same ones.
 std::string digest(const std::vector<WorkItem>& items);
+// Returns a digest of the classes that answers are told apart from, or "" if no sample has any.
+std::string classes_digest(const std::vector<WorkItem>& items);
 
 }  // namespace winnow::eval
