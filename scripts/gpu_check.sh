@@ -100,6 +100,7 @@ IFS=, read -r card driver memory capability < <(
   nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader | head -n 1)
 [[ -n ${capability:-} ]] || fail "nvidia-smi lists no GPU"
 architecture=sm_${capability//[. ]/}
+[[ $architecture == sm_90 ]] && architecture=sm_90a  # else what is particular to 9.0 compiles to nothing
 nvcc=$(find_nvcc)
 row card "$card,$memory, compute capability$capability"
 row driver "${driver# }, $([[ -n $nvcc ]] && "$nvcc" --version | sed -nE 's/.*release ([0-9.]+).*/nvcc \1/p')"
@@ -111,7 +112,7 @@ row driver "${driver# }, $([[ -n $nvcc ]] && "$nvcc" --version | sed -nE 's/.*re
 compile() { "$nvcc" -arch="$architecture" -std=c++20 -O3 -Iinclude -Isrc -o "$out/$1" "bench/device/$1.cu" -lcublas; }
 
 check_kernels() {
-  local program tool names=() pids=() pid
+  local program tool dim names=() pids=() pid
   for program in bench/device/*.cu; do names+=("$(basename "$program" .cu)"); done
   printf '==> compiling %s for %s\n' "${names[*]}" "$architecture"
   for program in "${names[@]}"; do
@@ -137,6 +138,12 @@ check_kernels() {
       row "$program, compute-sanitizer" 'not here: not done'
     fi
   done
+  if [[ $architecture == sm_90a && -x $out/prefill_bench ]]; then
+    for dim in 64 128 256; do
+      step "prefill_bench-sm90-$dim" 60 "$out/prefill_bench" sm90 $dim check &&
+        row "prefill_bench, sm90, heads of $dim" 'all checks passed'
+    done
+  fi
 }
 
 # --- The engine --------------------------------------------------------------------------------------------------------
@@ -237,6 +244,49 @@ compare_answers() {
   fi
 }
 
+# Compares what the processor and the GPU predict with methods that together run all kernels: the loss of the full cache,
+# and how far predictions with a cut cache are from it. Entries whose scores nearly tie make the latter differ.
+compare_predictions() {
+  local device
+  for device in cpu cuda; do
+    rm -rf "$out/fidelity-$device"
+    step "fidelity-$device" 120 "$winnow" eval fidelity -m "$model" --device $device --lengths 1000 --limit 2 \
+      --methods 'full;snapkv;critical-ada-snapkv;cake;lava;h2o;kvzip;tova;keydiff;expected-attention;auto' \
+      --budgets 20%,10%bytes --out "$out/fidelity-$device" || return 1
+  done
+  step predictions 20 python3 - "$out/fidelity-cpu" "$out/fidelity-cuda" <<'PYTHON'
+import collections, glob, json, statistics, sys
+
+def means(folder):
+    cells = collections.defaultdict(list)
+    for file in glob.glob(folder + "/answers-*.jsonl"):
+        for answer in map(json.loads, open(file)):
+            field = "nll" if answer["method"] == "full" else "kl"
+            number = answer.get(field)  # none if the sample failed
+            cells[f"{field} of {answer['method']} {answer['budget']}"].append(float("nan") if number is None else number)
+    return {name: statistics.fmean(values) for name, values in cells.items()}
+
+cpu, cuda = map(means, sys.argv[1:])
+bad = not cpu or cpu.keys() != cuda.keys()
+for name, x in cpu.items():
+    most = 0.02 if name.startswith("nll") else 0.02 + 0.5 * x  # nats a token
+    y = cuda.get(name, float("nan"))
+    is_near = abs(x - y) <= most  # not if one is NaN
+    bad |= not is_near
+    print(f"{name}|{x:.4f} on the processor, {y:.4f} on the GPU{'' if is_near else ': TOO FAR APART'}")
+sys.exit(bad)
+PYTHON
+  while IFS='|' read -r what value; do row "$what" "$value"; done <"$out/predictions.log"
+}
+
+# Runs the engine's tests of devices on this one.
+test_engine() {
+  local program=build/bin/engine_device_executor_test
+  if [[ -n $prebuilt || ! -x $program ]]; then row 'tests of the engine' 'not built: not done'; return; fi
+  step engine-tests 120 env WINNOW_TEST_DEVICE=cuda $program \
+    --gtest_filter='DeviceExecutorTest.*:*/DeviceMethodTest.*:*/DeviceCodesTest.*' && row 'tests of the engine' 'all passed'
+}
+
 # Times an 8B: prompts, methods at 32,768 tokens, decoding steps at depths, and llama.cpp if it is given.
 check_8b() {
   local method
@@ -286,6 +336,8 @@ check_engine() {
   # The processor is timed at the first depth only, since all depths could take hours.
   bench cpu 90 -p 512 -n 16 -d "${depths%%,*}" -r 1
   compare_answers
+  compare_predictions
+  test_engine
 }
 
 if [[ $only != engine ]]; then

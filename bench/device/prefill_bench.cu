@@ -3,8 +3,9 @@
 //   nvcc -O3 -gencode=arch=compute_90a,code=sm_90a -std=c++20 -I src -I include bench/device/prefill_bench.cu
 //        -o prefill_bench
 // Exits with status 1 if a check fails. With `check` it only checks, in sizes for compute-sanitizer; with `sm90 DIM` it
-// only checks and times the kernels for compute capability 9.0, for heads of dimension DIM. Medians are of CUDA events;
-// the matrix product of cuBLAS and the copy are timed in the same run.
+// only checks and times the kernels for compute capability 9.0, for heads of dimension DIM, and with `sm90 DIM check`
+// it only checks them, in small sizes. Medians are of CUDA events; the matrix product of cuBLAS and the copy are timed
+// in the same run.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -762,12 +763,15 @@ void check_sm90(const Sm90Kernel& kernel, int dim, EntryType type) {
   attend({.dim = dim, .type = type, .heads = {{2000}, {2500, 1}}, .n_rows = 2000, .has_sinks = true}, 300);
 }
 
-int run_sm90(int dim) {
-  std::printf("code for compute capability 9.0: %s\n\n", has_sm90_causal_attention() ? "there" : "not there");
+int run_sm90(int dim, bool only_checks) {
+  has_failed = !has_sm90_causal_attention();
+  std::printf("code for compute capability 9.0: %s\n\n", has_failed ? "not there: compile for sm_90a" : "there");
+  if (has_failed) return finish();
   const EntryType f16 = EntryType::kF16, bf16 = EntryType::kBF16;
   const std::vector<Sm90Kernel> kernels = sm90_kernels<F16Format>(dim), bf16_kernels = sm90_kernels<BF16Format>(dim);
   for (const Sm90Kernel& kernel : kernels) check_sm90(kernel, dim, f16);
   check_sm90(bf16_kernels[0], dim, bf16);
+  if (only_checks) return finish();
   const int n_kv_head = dim == 256 ? 4 : 8, n_head = dim == 256 ? 16 : 32;
   check_attention({.dim = dim, .n_head = n_head, .heads = equal_heads(n_kv_head, 32768), .n_rows = 32768}, 16,
                   kernels[0].attend, kernels[0].kind);
@@ -793,12 +797,12 @@ int run_sm90(int dim) {
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const bool only_checks = argc > 1 && std::string(argv[1]) == "check";
+  const bool only_checks = argc > 1 && std::string(argv[argc - 1]) == "check";
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, sm_%d%d, %d multiprocessors\n\n", properties.name, properties.major, properties.minor,
               properties.multiProcessorCount);
-  if (argc > 2 && std::string(argv[1]) == "sm90") return run_sm90(std::atoi(argv[2]));
+  if (argc > 2 && std::string(argv[1]) == "sm90") return run_sm90(std::atoi(argv[2]), only_checks);
 
   const EntryType f16 = EntryType::kF16, bf16 = EntryType::kBF16;
   for (const EntryType type : {f16, bf16}) {

@@ -68,8 +68,9 @@ struct ReconstructionPass {
   int n_rows = 0;
   const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated; null: EntryStatistics has them
   const float* log_sum_exp = nullptr;  // [n_rows][n_head], over what it sees and the pass's own rows so far
-  const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
-  std::int32_t first_row = 0;          // of the engine's pass
+  // [n_rows] L2 norm of the residual stream before the layer (kvzip+); null in a late repeat.
+  const float* input_norm = nullptr;
+  std::int32_t first_row = 0;  // of the engine's pass
   // The positions near the tokens that the rows repeat, [near_first, near_end), where they look these up. A late repeat
   // sees little else; KVzip's pass sees everything.
   std::int32_t near_first = 0;

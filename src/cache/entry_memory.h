@@ -16,7 +16,8 @@ struct ByteCopy {
   std::size_t bytes;
 };
 
-// Adds the copies that put rows of row_bytes bytes, given by their index in `from`, ascending, to one piece at `to`.
+// Adds the copies that put rows of row_bytes bytes, given by their index in `from`, to one piece at `to`: one copy for
+// every run of rows that follow each other.
 inline void add_gathered_rows(std::byte* to, const std::byte* from, std::size_t row_bytes,
                               std::span<const std::int32_t> rows, std::vector<ByteCopy>& copies) {
   for (std::size_t i = 0, end = 0; i < rows.size(); i = end) {

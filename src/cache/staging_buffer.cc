@@ -94,18 +94,26 @@ void StagingBuffer::end_layer(int layer) {
 
 void StagingBuffer::show_only(std::int32_t n_prompt, std::span<const std::vector<std::int32_t>> entries) {
   assert(std::ssize(entries) == shape_.layer(layer_).n_kv_head && shape_.layer(layer_).sliding_window == 0);
-  Shown shown = {.layer = layer_, .first_row = n_prompt};
-  std::vector<ByteCopy> copies;  // of one head at a time: memories may hold what they copy
+  const bool has_copies = shown_ && shown_->layer == layer_ && shown_->first_row == n_prompt;
+  std::vector<ByteCopy> copies;
   for (int h = 0; h < std::ssize(entries); ++h) {
-    const std::vector<std::int32_t>& of_head = entries[static_cast<std::size_t>(h)];
-    shown.n_copies.push_back(static_cast<std::int32_t>(of_head.size()));
+    std::span<const std::int32_t> missing = entries[static_cast<std::size_t>(h)];
+    std::size_t n_there = 0;
+    if (has_copies) {
+      const std::vector<std::int32_t>& there = shown_->entries[static_cast<std::size_t>(h)];
+      const auto first = std::mismatch(missing.begin(), missing.end(), there.begin(), there.end()).first;
+      n_there = static_cast<std::size_t>(first - missing.begin());
+    }
+    missing = missing.subspan(n_there);
+    const std::size_t from = row(h, 0), to = row(h, n_prompt) + n_there;
+    add_gathered_rows(keys_ + to * key_bytes_, keys_ + from * key_bytes_, key_bytes_, missing, copies);
+    add_gathered_rows(values_ + to * value_bytes_, values_ + from * value_bytes_, value_bytes_, missing, copies);
+    if (!memory_->is_host()) continue;  // a device takes all heads' at once
+    memory_->copy(copies);              // the processor's memory holds what it copies
     copies.clear();
-    const std::size_t from = row(h, 0), to = row(h, n_prompt);
-    add_gathered_rows(keys_ + to * key_bytes_, keys_ + from * key_bytes_, key_bytes_, of_head, copies);
-    add_gathered_rows(values_ + to * value_bytes_, values_ + from * value_bytes_, value_bytes_, of_head, copies);
-    memory_->copy(copies);
   }
-  shown_ = std::move(shown);
+  memory_->copy(copies);
+  shown_ = Shown{.layer = layer_, .first_row = n_prompt, .entries = {entries.begin(), entries.end()}};
 }
 
 void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) {
@@ -116,7 +124,8 @@ void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int3
   n_before_.clear();
   runs_.clear();
   for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) {
-    n_before_.push_back(first - first_row_ + (shown_ ? shown_->n_copies[static_cast<std::size_t>(h)] : 0));
+    const std::size_t n_copies = shown_ ? shown_->entries[static_cast<std::size_t>(h)].size() : 0;
+    n_before_.push_back(first - first_row_ + static_cast<std::int32_t>(n_copies));
     runs_.push_back(run_from(h, first_row_, n_before_.back() + n_rows));
   }
 }

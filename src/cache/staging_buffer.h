@@ -40,7 +40,7 @@ class StagingBuffer final : public EntrySink {
   // Copies entries of the present layer, which has no window, to behind those of the first n_prompt tokens. Rows at
   // positions behind these see the copies and themselves, instead of all entries, until rows of the n_prompt tokens or
   // of another layer begin, or others are copied. There must be room for the copies and the rows.
-  //   entries: [n_kv_head] ascending
+  //   entries: [n_kv_head]; those at the front that the present copies begin with, too, are not copied again
   void show_only(std::int32_t n_prompt, std::span<const std::vector<std::int32_t>> entries);
 
   const CacheShape& shape() const override { return shape_; }
@@ -84,8 +84,8 @@ class StagingBuffer final : public EntrySink {
   // Copies say what rows behind the prompt see of a layer; without them they see everything.
   struct Shown {
     int layer = 0;
-    std::int32_t first_row = 0;            // where the copies begin: behind the prompt
-    std::vector<std::int32_t> n_copies{};  // [n_kv_head]
+    std::int32_t first_row = 0;                        // where the copies begin: behind the prompt
+    std::vector<std::vector<std::int32_t>> entries{};  // [n_kv_head] that were copied
   };
   std::optional<Shown> shown_;
   std::shared_ptr<EntryMemory> memory_;

@@ -341,6 +341,7 @@ struct QueryMoments {
   int n_rows;
   int n_head;
   int key_dim;
+  bool adds;      // to the sums of other rows; else they are overwritten
   double* sum;    // [n_head][key_dim]
   double* outer;  // [n_head][key_dim][key_dim]
 };

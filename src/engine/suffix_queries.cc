@@ -59,7 +59,9 @@ QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
   const LayerSpec& spec = layer_spec(layer);
   if (batch.is_suffix) {
     if (suffixes_.log_sum_exp.empty()) reserve();
-    return suffixes_.from(spec, batch.rows.first_row - n_tokens_);
+    QueryCopies copies = suffixes_.from(spec, batch.rows.first_row - n_tokens_);
+    if (batch.is_late) copies.input_norm = nullptr;
+    return copies;
   }
   if (!schedule_.replays(layer) || spec.kind != LayerKind::kFullAttention) return {};
   return replayed(layer).from(spec, batch.rows.first_row);
@@ -77,7 +79,7 @@ std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
     pass = {.n_rows = suffix.n_rows,
             .q = queries.q,
             .log_sum_exp = queries.log_sum_exp,
-            .input_norm = queries.input_norm,
+            .input_norm = is_late ? nullptr : queries.input_norm,
             .first_row = suffix.first_row};
     if (!suffix.repeated) continue;
     pass.near_first = suffix.repeated->near_first;

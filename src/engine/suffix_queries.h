@@ -21,7 +21,9 @@ class SuffixQueries {
 
     std::vector<float> q;            // [n_rows][n_head][key_dim], rotated; empty where the executor keeps them
     std::vector<float> log_sum_exp;  // [n_rows][n_head]
-    std::vector<float> input_norm;   // [n_rows] L2 norms of the residual stream before the layer, or empty
+    // [n_rows] L2 norms of the residual stream before the layer, or empty. Those of a late repeat, which kvzip+ does
+    // not read, are not written.
+    std::vector<float> input_norm;
   };
 
   // Makes room for the prompt's rows in the layers before the late repeat. `spec` and `schedule` must outlive it.

@@ -16,6 +16,7 @@ void never_run_2(ggml_tensor* /*dst*/, const ggml_tensor* /*a*/, const ggml_tens
 
 GraphNodes::GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory)
     : max_nodes_(max_nodes),
+      memory_(memory),
       // Every node may bring a leaf and views; twice the tensors leaves room.
       arena_(2 * max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
       allocator_(ggml_gallocr_new(memory)) {
@@ -60,7 +61,11 @@ ggml_tensor* GraphNodes::own_in_place(ggml_tensor* x, ggml_tensor* input, std::f
 }
 
 bool GraphNodes::take_memory() {
-  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) return false;
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+    // The allocator has noted what it planned, and would follow the plan for the next graph that needs no more memory.
+    allocator_.reset(ggml_gallocr_new(memory_));
+    return false;
+  }
   if (own_.empty()) return true;
   std::unordered_map<const ggml_tensor*, int> index_of;
   for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) index_of.emplace(ggml_graph_node(graph_, i), i);

@@ -37,7 +37,7 @@ class GraphNodes {
   // Returns a leaf [ne0, ne1] of a ggml_type whose data lie outside the graph's memory. `in` is a buffer of the memory
   // where they do, which views of the leaf need.
   ggml_tensor* leaf(int type, std::int64_t ne0, std::int64_t ne1, void* data, ggml_backend_buffer* in);
-  // Gives every node its memory. Returns false if there is not enough.
+  // Gives every node its memory. Returns false if there is not enough; smaller graphs may then be built.
   bool take_memory();
   // Runs all nodes in order: own ones do their work, and compute(first, last) is called for ggml's between them.
   void run_parts(const std::function<void(int first, int last)>& compute) const;
@@ -54,6 +54,7 @@ class GraphNodes {
   };
 
   std::size_t max_nodes_;
+  ggml_backend_buffer_type* memory_;
   std::vector<std::byte> arena_;
   ggml_context_ptr context_;
   ggml_gallocr_ptr allocator_;

@@ -68,6 +68,7 @@ class GuardedMemory final : public EntryMemory {
     ++n_calls_;
     std::size_t bytes = 0;
     for (const ByteCopy& each : copies) bytes += each.bytes;
+    bytes_copied_ += bytes;
     auto* staged = static_cast<std::byte*>(std::malloc(bytes));
     std::byte* next = staged;
     for (const ByteCopy& each : copies) next = std::copy_n(own(each.from, each.bytes), each.bytes, next);
@@ -98,6 +99,7 @@ class GuardedMemory final : public EntryMemory {
   bool has_failed() const { return has_failed_; }
   std::size_t n_blocks() const { return blocks_.size(); }
   int n_copy_calls() const { return n_calls_; }
+  std::size_t bytes_copied() const { return bytes_copied_; }
 
  private:
   struct Block {
@@ -119,6 +121,7 @@ class GuardedMemory final : public EntryMemory {
   int n_asked_ = 0, first_refused_ = 0, last_refused_ = 0;
   bool has_failed_ = false;
   int n_calls_ = 0;
+  std::size_t bytes_copied_ = 0;
 };
 
 // The kind of memory that holds the rows of a test.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cache/cache_test_support.h"
+#include "cache/guarded_memory.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -165,12 +166,41 @@ TEST(StagingBuffer, ShowsRowsBehindThePromptWhatItIsAskedTo) {
   expect_positions(buffer, 0, 0, with({501}, end, end + 4));
   expect_positions(buffer, 0, 1, with(with({}, 502, 542), end, end + 4));
 
+  buffer.show_only(kPrompt, std::vector<std::vector<std::int32_t>>{{1, 70, 60, 61}, {2, 3}});  // the first are there
+  write_rows(buffer, 0, end, 4);
+  expect_positions(buffer, 0, 0, with({501, 570, 560, 561}, end, end + 4));
+  expect_positions(buffer, 0, 1, with({502, 503}, end, end + 4));
+
   write_rows(buffer, 1, end, 3);  // of a layer where everything is shown
   expect_positions(buffer, 1, 0, with({}, kFirst, end + 3));
   for (int layer = 0; layer < 2; ++layer) {
     buffer.begin_rows(layer, kFirst, kPrompt);
     for (int h = 0; h < 2; ++h) expect_positions(buffer, layer, h, with({}, kFirst, end));
   }
+}
+
+// A device copies for all heads at once, and what its copies begin with stays.
+TEST(StagingBuffer, CopiesWhatIsNotThere) {
+  constexpr std::int32_t kPrompt = 90;
+  const CacheShape shape = even_shape(2, 2, 10, EntryType::kF16, EntryType::kF32);
+  const auto memory = std::make_shared<GuardedMemory>();
+  StagingBuffer buffer(shape, 150, 0, PagePool::create(0, memory), 2);
+  const auto expect_copied = [&](int layer, const std::vector<std::vector<std::int32_t>>& entries, std::size_t n) {
+    const int n_calls = memory->n_copy_calls();
+    const std::size_t bytes = memory->bytes_copied();
+    buffer.begin_layer(layer);
+    buffer.show_only(kPrompt, entries);
+    buffer.begin_rows(layer, kPrompt, 4);
+    EXPECT_EQ(memory->n_copy_calls(), n_calls + 1);
+    EXPECT_EQ(memory->bytes_copied() - bytes, n * (shape.key_bytes(layer) + shape.value_bytes(layer)));
+  };
+  expect_copied(0, {{3, 9, 5}, {7}}, 4);
+  expect_copied(0, {{3, 9, 6, 5}, {7, 8}}, 3);
+  expect_copied(0, {{3}, {7}}, 0);
+  expect_copied(0, {{3, 9}, {8}}, 2);
+  expect_copied(1, {{3, 9}, {8}}, 3);
+  buffer.begin_rows(1, 0, kPrompt);
+  expect_copied(1, {{3, 9}, {8}}, 3);
 }
 
 // The rows of layers that others attend to have memory of their own, which no other layer's rows touch.

@@ -2,10 +2,12 @@
 // WINNOW_TEST_DEVICE, compared with sessions on the processor.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
 #include "engine/engine_test_support.h"
+#include "engine/prefill/reconstruction.h"
 #include "eviction/evidence/entry_statistics.h"
 #include "model/tiny_architectures.h"
 #include "sanitizers.h"
@@ -348,6 +350,53 @@ TEST_F(DeviceExecutorTest, ALateRepeatSeesWhatItDoesOnTheProcessor) {
   }
   ASSERT_EQ(kept[0].size(), kept[1].size());
   EXPECT_LE(missing_entries(kept[0], kept[1]).fraction(), .02);
+}
+
+// In gemma2's first layer, whose entries are not cut, the rows of kvzip's repeat are kept alone, in the next one the
+// prompt's, too, which h2o reads. The moments of expected-attention leave out some rows of the first batch, or all.
+TEST_F(DeviceExecutorTest, SessionsOfOnePrefillKeepDifferentRows) {
+  TinyModelOptions tiny = tiny_options("gemma2");
+  tiny.n_layer = 2;
+  const std::shared_ptr<Engine> engine = engine_on(device_under_test(), tiny_model(tiny));
+  const std::vector<Token> prompt = random_tokens(120, tiny.n_vocab, 5);
+  std::vector<Session> together, alone;
+  for (const char* method : {"h2o", "kvzip", "expected-attention", "expected-attention:ea-skip=60"}) {
+    for (std::vector<Session>* sessions : {&together, &alone}) {
+      sessions->push_back(engine->open(for_device(evicting_options(method, "40"))));
+    }
+    alone.back().prefill(prompt);
+  }
+  std::vector<Session*> pointers;
+  for (Session& session : together) pointers.push_back(&session);
+  engine->prefill(pointers, prompt);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(kept_positions(together[i]), kept_positions(alone[i])) << i;
+    EXPECT_EQ(logits_of(together[i]), logits_of(alone[i])) << i;
+  }
+}
+
+TEST(LateRepeat, SeesWhatIsNearLastOnADevice) {
+  const std::vector<std::vector<std::int32_t>> everywhere = {{0, 3, 5, 9, 20}, {}};
+  const RepeatedPart part = {.near_first = 4, .near_end = 8};
+  EXPECT_EQ(entries_seen_near_last(everywhere, part),
+            (std::vector<std::vector<std::int32_t>>{{0, 3, 5, 9, 20, 4, 6, 7}, {4, 5, 6, 7}}));
+  std::vector<std::vector<std::int32_t>> sorted = entries_seen_near_last(everywhere, part);
+  for (std::vector<std::int32_t>& of_head : sorted) std::ranges::sort(of_head);
+  EXPECT_EQ(sorted, entries_seen(everywhere, part));
+}
+
+// kvzip+, which alone reads the norms of rows, reads those of the whole model's repeat.
+TEST_F(DeviceExecutorTest, OnlyRowsOfAWholeRepeatHaveNorms) {
+  for (const bool is_late : {false, true}) {
+    EvidenceNeeds needs;
+    (is_late ? needs.late_repeat : needs.reconstruction_pass) = true;
+    Session session = device_->open(for_device(full_options()));
+    const auto look = [&](const LayerView& view, const ParallelFor&) {
+      ASSERT_FALSE(view.passes.empty());
+      for (const ReconstructionPass& pass : view.passes) EXPECT_EQ(pass.input_norm == nullptr, is_late);
+    };
+    prefill_observed(session, prompt_, {.needs = needs, .on_layer = look});
+  }
 }
 
 class DeviceMethodTest : public testing::TestWithParam<std::string> {};

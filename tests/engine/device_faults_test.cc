@@ -1,12 +1,15 @@
 // A device without memory, and one that is lost, at every point of a session's calls: what fails leaves the session as
 // it was, and the next try gives the same bits as without a fault.
+#include <ggml.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "device/host_device.h"
 #include "device/host_fault.h"
+#include "engine/device/device_graph.h"
 #include "engine/engine_test_support.h"
 #include "sanitizers.h"
 #include "winnow/log_softmax.h"
@@ -176,6 +179,30 @@ TEST_P(DeviceCutFaultsTest, ALaterTurnIsFedOrNot) {
     }
   }
   EXPECT_GT(n_fed, 0U);
+}
+
+TEST(DeviceGraphTest, AGraphThatHasNoRoomIsFollowedByASmallerOne) {
+  if (kHasSanitizers) GTEST_SKIP() << "they end the process when it asks for so much memory";
+  const std::shared_ptr<device::Device> device = device::open_host_device(1);
+  const device::Buffer numbers = device->allocate(sizeof(float));
+  const float two = 2;
+  device->upload(numbers.data(), &two, sizeof(two));
+  DeviceGraph graph(*device, 4);
+  const auto doubled = [&](std::int64_t n) {
+    graph.reset();
+    ggml_tensor* const y = ggml_scale(graph.context(), graph.external(GGML_TYPE_F32, n, 1, numbers.data()), 2.0F);
+    graph.expand(y);
+    graph.allocate();
+    return y;
+  };
+  for (int round = 0; round < 2; ++round) {
+    expect_error(ErrorCode::kOutOfMemory, [&] { doubled(std::int64_t{1} << 48); });  // more bytes than addresses
+    const ggml_tensor* const y = doubled(1);
+    graph.run();
+    float four = 0;
+    device->download(&four, y->data, sizeof(four));
+    EXPECT_EQ(four, 4);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceCutFaultsTest, testing::Values("critical-ada-snapkv"), method_test_name);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/devices.h"
+#include "device/host_device.h"
 #include "device/host_fault.h"
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
@@ -202,6 +203,25 @@ TEST(DeviceWeights, AsManyLayersStayAsFit) {
                [&] { engine_with(wide, -1, "host:1"); });
   expect_error(ErrorCode::kInvalidArgument, "add --device cuda", [&] { engine_with(model, 2, "cpu"); });
   expect_error(ErrorCode::kInvalidArgument, "0 or more", [&] { engine_with(model, -2, "host:64"); });
+}
+
+// Where all weights fit, but not what a layer is converted to, or not with room for graphs, layers are streamed.
+TEST(DeviceWeights, LeaveRoomForAConvertedLayerAndForGraphs) {
+  const std::shared_ptr<const Model> model = tiny_model({.n_layer = 6, .weight_type = 1});  // f16
+  const auto weights_in = [&](std::size_t bytes, const auto& look) {
+    const std::shared_ptr<device::Device> device = device::open_host_device({.bytes = bytes});
+    look(DeviceWeights(*device, model->impl(), -1));
+  };
+  std::size_t whole = 0;
+  weights_in(std::size_t{64} << 20, [&](const DeviceWeights& weights) { whole = weights.bytes(); });
+  for (const std::size_t bytes : {whole - 1, whole + whole / 64}) {
+    weights_in(bytes, [&](const DeviceWeights& weights) {
+      EXPECT_GT(weights.n_streamed(), 0);
+      EXPECT_LT(weights.n_streamed(), 6);
+      EXPECT_LT(weights.bytes(), bytes);
+    });
+  }
+  weights_in(whole + whole / 16, [&](const DeviceWeights& weights) { EXPECT_EQ(weights.n_streamed(), 0); });
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
 constexpr std::size_t kSmallestStaging = std::size_t{16} << 20;
 constexpr std::size_t kListed = 16384;  // copies of one launch
+// From so many bytes on, the few blocks that share a copy of a list take longer than a call of the driver for it.
+constexpr std::size_t kLarge = std::size_t{256} << 10;
 
 // Returns true if a copy's source overlaps any target.
 bool any_source_is_written(std::span<const ByteCopy> copies) {
@@ -102,9 +104,19 @@ void CudaMemory::free(std::byte* block, std::size_t) noexcept {
 
 void CudaMemory::give_back(std::byte*, std::size_t) noexcept {}  // a part of a block cannot be freed
 
+// Runs copies of which no source overlaps a target: in any order.
 void CudaMemory::run(std::span<const ByteCopy> copies) {
-  for (std::size_t i = 0; i < copies.size(); i += kListed) {
-    const std::span<const ByteCopy> some = copies.subspan(i, std::min(kListed, copies.size() - i));
+  std::vector<ByteCopy> small;
+  for (const ByteCopy& copy : copies) {
+    if (copy.bytes < kLarge) {
+      small.push_back(copy);
+      continue;
+    }
+    queue_->check(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDeviceToDevice, queue_->stream()),
+                  "a large copy");
+  }
+  for (std::size_t i = 0; i < small.size(); i += kListed) {
+    const std::span<const ByteCopy> some = std::span(small).subspan(i, std::min(kListed, small.size() - i));
     queue_->upload(list_.data(), some.data(), some.size_bytes());
     const Copies plan{.list = list_.data(), .n = static_cast<int>(some.size())};
     queue_->check(launch_kernel(queue_->stream(), plan), Copies::kName);

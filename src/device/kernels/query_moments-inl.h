@@ -76,11 +76,13 @@ WINNOW_KERNEL void WINNOW_THREADS(kMomentThreads, 2) query_moments_kernel(Plan p
     WINNOW_UNROLL
     for (int b = 0; b < 4; ++b) {
       if (first + i + a >= p.key_dim || second + j + b >= p.key_dim) continue;
-      p.outer[(static_cast<std::int64_t>(head) * p.key_dim + first + i + a) * p.key_dim + second + j + b] = outer[a][b];
+      double& to = p.outer[(static_cast<std::int64_t>(head) * p.key_dim + first + i + a) * p.key_dim + second + j + b];
+      to = p.adds ? to + outer[a][b] : outer[a][b];
     }
   }
   if (sums && first + simt::thread() < p.key_dim) {
-    p.sum[static_cast<std::int64_t>(head) * p.key_dim + first + simt::thread()] = sum;
+    double& to = p.sum[static_cast<std::int64_t>(head) * p.key_dim + first + simt::thread()];
+    to = p.adds ? to + sum : sum;
   }
 }
 

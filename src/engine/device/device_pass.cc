@@ -145,12 +145,15 @@ const float* DevicePass::kept_queries(std::int32_t first_row) const {
   return kept_.as<float>() + std::int64_t{first_row - first_kept_} * spec().q_size();
 }
 
-// Batches come in the order of their rows, so the first that is kept is the first in every layer.
+// A layer's batches come in the order of their rows. Of some layers only the suffixes are kept, of later ones the
+// prompt, too.
 void DevicePass::keep_queries(const float* q) {
-  if (!kept_) {
-    first_kept_ = batch_.rows.first_row;
+  if (!kept_ || batch_.rows.first_row < first_kept_) {
     std::int64_t most = 0;
     for (const LayerSpec& layer : executor_.model().spec.layers) most = std::max<std::int64_t>(most, layer.q_size());
+    device_.wait();  // for what reads the layer before
+    kept_ = {};
+    first_kept_ = batch_.rows.first_row;
     kept_ = device_.allocate(static_cast<std::size_t>((plan_.n_rows - first_kept_) * most) * sizeof(float));
   }
   const ByteCopy copy = {.to = kept_.data() + static_cast<std::size_t>(batch_.rows.first_row - first_kept_) *
@@ -211,32 +214,47 @@ void DevicePass::record_sums() {
   }
 }
 
+// A layer's sums stay on the device until its rows are through, or until another layer's rows come between them.
 // Recorders that leave out the same rows have the same sums.
 void DevicePass::record_moments(const float* q_unrotated) {
+  if (batch_.layer != moments_layer_) take_moments();
+  moments_layer_ = batch_.layer;
   const std::int64_t width = spec().q_size();
-  const std::size_t n_sums = static_cast<std::size_t>(width),
-                    n_outer = n_sums * static_cast<std::size_t>(spec().key_dim);
-  std::vector<double> sums;
-  std::int32_t measured = -1;  // rows that were left out
-  for (QueryEvidence* evidence : batch_.recorders) {
+  const std::int32_t end = batch_.rows.first_position + batch_.rows.n_rows;
+  for (const QueryEvidence* evidence : batch_.recorders) {
     if (!evidence->wants_moments(batch_.layer)) continue;
+    const std::int32_t skip = evidence->needs().moments_skip;
+    auto sums = std::find_if(moments_.begin(), moments_.end(), [&](const MomentSums& m) { return m.skip == skip; });
+    if (sums == moments_.end()) sums = moments_.insert(moments_.end(), MomentSums{.skip = skip});
     const std::int32_t skipped = evidence->rows_before_moments(batch_.rows.first_position, batch_.rows.n_rows);
-    const std::int32_t n = batch_.rows.n_rows - skipped;
-    if (n == 0) continue;
-    if (skipped != measured) {
-      measured = skipped;
-      sums.resize(n_sums + n_outer);
-      grow(device_, gathered_, sums.size() * sizeof(double));
-      device_.queue(device::QueryMoments{.q = q_unrotated + skipped * width,
-                                         .n_rows = n,
-                                         .n_head = spec().n_head,
-                                         .key_dim = spec().key_dim,
-                                         .sum = gathered_.as<double>(),
-                                         .outer = gathered_.as<double>() + n_sums});
-      device_.download(sums.data(), gathered_.data(), sums.size() * sizeof(double));
+    if (sums->end == end || skipped == batch_.rows.n_rows) continue;
+    grow(device_, sums->sums, static_cast<std::size_t>(width + width * spec().key_dim) * sizeof(double));
+    device_.queue(device::QueryMoments{.q = q_unrotated + skipped * width,
+                                       .n_rows = batch_.rows.n_rows - skipped,
+                                       .n_head = spec().n_head,
+                                       .key_dim = spec().key_dim,
+                                       .adds = sums->n > 0,
+                                       .sum = sums->sums.as<double>(),
+                                       .outer = sums->sums.as<double>() + width});
+    sums->n += batch_.rows.n_rows - skipped;
+    sums->end = end;
+  }
+  if (end == batch_.recorded_end) take_moments();
+}
+
+void DevicePass::take_moments() {
+  for (MomentSums& sums : moments_) {
+    if (sums.n == 0) continue;
+    const LayerSpec& layer = executor_.model().spec.layers[static_cast<std::size_t>(moments_layer_)];
+    const auto n_sums = static_cast<std::size_t>(layer.q_size());
+    std::vector<double> doubles(n_sums + n_sums * static_cast<std::size_t>(layer.key_dim));
+    device_.download(doubles.data(), sums.sums.data(), doubles.size() * sizeof(double));
+    const std::span<const double> all = doubles;
+    for (QueryEvidence* evidence : batch_.recorders) {
+      if (!evidence->wants_moments(moments_layer_) || evidence->needs().moments_skip != sums.skip) continue;
+      evidence->add_moment_sums(moments_layer_, sums.n, all.first(n_sums), all.subspan(n_sums));
     }
-    const std::span<const double> all = sums;
-    evidence->add_moment_sums(batch_.layer, n, all.first(n_sums), all.subspan(n_sums));
+    sums.n = sums.end = 0;
   }
 }
 

@@ -43,8 +43,18 @@ class DevicePass final : public PassRows, private SequenceHook {
   const float* gather(const float* q, std::span<const std::int32_t> rows);
   void record_sums();
   void record_moments(const float* q_unrotated);
+  // Adds what the device has summed of a layer's moments to the recorders.
+  void take_moments();
   float* row(std::int32_t r) const;
   const LayerSpec& spec() const;
+
+  // Sums of the queries of a layer's rows, and of their outer products, on the device.
+  struct MomentSums {
+    std::int32_t skip = 0;  // positions before it are left out
+    std::int32_t end = 0;   // one more than the last position whose row is there
+    std::int64_t n = 0;     // rows
+    device::Buffer sums{};  // [q_size], then [q_size][key_dim]
+  };
 
   DeviceExecutor& executor_;
   device::Device& device_;
@@ -57,7 +67,9 @@ class DevicePass final : public PassRows, private SequenceHook {
   device::Buffer sums_;  // [rows of a batch][n_head] log-sum-exps
   device::Buffer kept_;  // query rows of the present layer, from first_kept_ on
   std::int32_t first_kept_ = 0;
-  device::Buffer gathered_;  // query rows on their way to the processor
+  device::Buffer gathered_;          // query rows on their way to the processor
+  std::vector<MomentSums> moments_;  // of the rows of moments_layer_
+  int moments_layer_ = -1;
   LayerPlan batch_;          // the batch and layer that are under way
   std::int32_t n_most_ = 0;  // the most entries of a head of the present layer
   std::vector<float> rows_;  // query rows that came from the device

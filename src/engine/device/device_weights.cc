@@ -40,10 +40,19 @@ std::vector<ggml_tensor**> places_of(Weights& weights) {
 // Returns the bytes that a tensor takes on the device.
 std::size_t bytes_of(const ggml_tensor* tensor) { return aligned(ggml_nbytes(tensor) + kPadding); }
 
+// Returns whether products convert the matrix for many rows.
+bool is_converted(const ggml_tensor* tensor) { return tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_BF16; }
+
+// Returns the bytes that a matrix takes once it is converted.
+std::size_t converted_bytes(const ggml_tensor* tensor) {
+  return aligned(static_cast<std::size_t>(ggml_nelements(tensor)) * 2 + kPadding);
+}
+
 // The bytes that the weights take on a device.
 struct WeightBytes {
   std::size_t all = 0;
   std::vector<std::size_t> matrices;  // [layer], part of `all`
+  std::size_t converted = 0;          // of the layer that takes most, beside `all`
 
   // Return the bytes of all but the matrices of the layers from n on, and of a slot of these.
   std::size_t resident(std::size_t n) const {
@@ -53,9 +62,9 @@ struct WeightBytes {
     return n == matrices.size() ? 0
                                 : *std::max_element(matrices.begin() + static_cast<std::ptrdiff_t>(n), matrices.end());
   }
-  // Returns the bytes with so many slots, or as many as there are layers for.
+  // Returns the bytes with so many slots, or as many as there are layers for, and with a converted layer.
   std::size_t with(std::size_t n, std::size_t n_slots = 1) const {
-    return resident(n) + std::min(n_slots, matrices.size() - n) * slot(n);
+    return resident(n) + converted + std::min(n_slots, matrices.size() - n) * slot(n);
   }
 };
 
@@ -78,9 +87,11 @@ WeightBytes count_bytes(Weights& weights) {
     bytes.all += bytes_of(*place);
   }
   for (LayerWeights& layer : weights.layers) {
-    std::size_t of_layer = 0;
+    std::size_t of_layer = 0, converted = 0;
     for (const ggml_tensor* matrix : matrices_of(layer)) of_layer += bytes_of(matrix);
+    for (const ggml_tensor* matrix : layer.matrices()) converted += is_converted(matrix) ? converted_bytes(matrix) : 0;
     bytes.matrices.push_back(of_layer);
+    bytes.converted = std::max(bytes.converted, converted);
   }
   return bytes;
 }
@@ -88,6 +99,11 @@ WeightBytes count_bytes(Weights& weights) {
 // Returns the free bytes of a device that weights may take if not all fit: the rest is for the cache and what is
 // computed.
 std::size_t room_for_weights(const device::Device& device) { return device.bytes_free() - device.bytes_free() / 8; }
+
+// Returns those that they may take if all fit: graphs need some of the rest.
+std::size_t room_for_all_weights(const device::Device& device) {
+  return device.bytes_free() - device.bytes_free() / 32;
+}
 
 // Returns the number of layers whose matrices stay on a device.
 std::size_t count_resident(const WeightBytes& bytes, const device::Device& device, int asked) {
@@ -103,16 +119,13 @@ std::size_t count_resident(const WeightBytes& bytes, const device::Device& devic
     if (bytes.with(n) > free) fail(n, "let fewer layers stay there (-ngl), or use --device cpu");
     return n;
   }
-  if (bytes.with(n_layers) <= free) return n_layers;
+  if (bytes.with(n_layers) <= room_for_all_weights(device)) return n_layers;
   const std::size_t most = room_for_weights(device);
   std::size_t n = n_layers;
   while (n > 0 && bytes.with(n, DeviceWeights::kSlots) > most) --n;
   if (bytes.with(n) > most) fail(n, "use a smaller or more quantised model, or --device cpu");
   return n;
 }
-
-// Returns whether products convert the matrix for many rows.
-bool is_converted(const ggml_tensor* tensor) { return tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_BF16; }
 
 // Returns a tensor like `of` at an address of the buffer.
 ggml_tensor* place_tensor(ggml_context* context, ggml_type type, const ggml_tensor* of, const device::Buffer& buffer,
@@ -162,15 +175,7 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model, i
   for (ggml_tensor** place : places) *place = placed.at(*place);
   device.wait();
 
-  std::size_t most_converted = 0;
-  for (const LayerWeights& layer : weights_.layers) {
-    std::size_t of_layer = 0;
-    for (const ggml_tensor* matrix : layer.matrices()) {
-      if (is_converted(matrix)) of_layer += aligned(static_cast<std::size_t>(ggml_nelements(matrix)) * 2 + kPadding);
-    }
-    most_converted = std::max(most_converted, of_layer);
-  }
-  if (most_converted > 0) converted_ = device.allocate(most_converted);
+  if (bytes.converted > 0) converted_ = device.allocate(bytes.converted);
 }
 
 const LayerWeights& DeviceWeights::use(int layer) {
@@ -235,7 +240,7 @@ const LayerWeights& DeviceWeights::converted(int layer) {
     if (!is_converted(stored)) continue;
     *place = place_tensor(converted_context_.get(), GGML_TYPE_BF16, stored, converted_, data);
     device_.dequantise_bf16(stored->type, stored->data, data, ggml_nelements(stored));
-    data += aligned(static_cast<std::size_t>(ggml_nelements(stored)) * 2 + kPadding);
+    data += converted_bytes(stored);
   }
   held_layer_ = layer;
   return layer_;

@@ -24,8 +24,8 @@ class DeviceWeights {
 
   // Uploads all weights of the model but the embeddings that are not its output matrix, too. Throws
   // Error(kOutOfMemory), with what is needed and what is free. Both must outlive this.
-  //   n_resident: layers whose matrices are uploaded once and for all, the first ones; -1: all, if they fit, else as
-  //               many as leave an eighth of the free memory to the cache and what is computed
+  //   n_resident: layers whose matrices are uploaded once and for all, the first ones; -1: all, if they leave a 32nd of
+  //               the free memory to the cache and what is computed, else as many as leave an eighth
   DeviceWeights(device::Device& device, const Model::Impl& model, int n_resident);
 
   // Returns the tensors; those that are not uploaded are null. The matrices of streamed layers have the same addresses

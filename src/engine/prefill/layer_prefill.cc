@@ -178,8 +178,16 @@ void LayerPrefill::begin_repeat(int layer, const RepeatedPart& part) {
     if (part.first == 0) choose_seen(layer);
     if (seen_.empty()) return;
     staging_->begin_layer(layer);
-    staging_->show_only(static_cast<std::int32_t>(tokens.size()), entries_seen(seen_, part));
+    show_seen(part);
   });
+}
+
+// On the processor the order of entries decides the last bits of sums. On a device, what all parts see comes first: it
+// is copied once.
+void LayerPrefill::show_seen(const RepeatedPart& part) {
+  const bool is_host = engine_impl().pool->memory()->is_host();
+  staging_->show_only(static_cast<std::int32_t>(tokens.size()),
+                      is_host ? entries_seen(seen_, part) : entries_seen_near_last(seen_, part));
 }
 
 void LayerPrefill::replay(int layer) {
@@ -189,7 +197,7 @@ void LayerPrefill::replay(int layer) {
   staging_->begin_rows(layer, 0, n);
   for (const RepeatedPart& part : pass->repeated_parts()) {
     if (!seen_.empty()) {
-      staging_->show_only(n, entries_seen(seen_, part));
+      show_seen(part);
       staging_->begin_rows(layer, n, 0);
     }
     const LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());

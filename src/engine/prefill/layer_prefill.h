@@ -44,6 +44,8 @@ class LayerPrefill final : public Prefill::Impl {
   // Chooses the entries of a layer that the rows of the late repeat see wherever the tokens are that they repeat; none:
   // they see everything.
   void choose_seen(int layer);
+  // Shows a part's rows these entries and those near the part.
+  void show_seen(const RepeatedPart& part);
   // Makes a repeat of the prompt's own rows in a layer before the late repeat.
   void replay(int layer);
   // Records the reference attention of the rows before the held-out text over the entries before it.

@@ -91,6 +91,23 @@ std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<
   return seen;
 }
 
+std::vector<std::vector<std::int32_t>> entries_seen_near_last(std::span<const std::vector<std::int32_t>> everywhere,
+                                                              const RepeatedPart& part) {
+  std::vector<std::vector<std::int32_t>> seen;
+  for (const std::vector<std::int32_t>& of_head : everywhere) {
+    std::vector<std::int32_t>& entries = seen.emplace_back(of_head);
+    auto next = std::lower_bound(of_head.begin(), of_head.end(), part.near_first);
+    for (std::int32_t i = part.near_first; i < part.near_end; ++i) {
+      if (next != of_head.end() && *next == i) {
+        ++next;
+      } else {
+        entries.push_back(i);
+      }
+    }
+  }
+  return seen;
+}
+
 std::int32_t most_entries_seen(const LateRepeat& repeat, std::int32_t n_tokens) {
   return std::min(n_tokens, n_tokens / kOneIn + kFirst + kLast + repeat.n_part + 2 * repeat.n_near);
 }

@@ -32,6 +32,9 @@ std::vector<std::vector<std::int32_t>> entries_seen_everywhere(const LayerView& 
 // Returns these with those near a part: what its rows see. [n_kv_head], ascending.
 std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<std::int32_t>> everywhere,
                                                     const RepeatedPart& part);
+// Returns the same with those last that are only near the part: a layer's parts have the others in common.
+std::vector<std::vector<std::int32_t>> entries_seen_near_last(std::span<const std::vector<std::int32_t>> everywhere,
+                                                              const RepeatedPart& part);
 // Returns how many entries of a prompt of n_tokens the rows of a part see at most: all of a short one.
 std::int32_t most_entries_seen(const LateRepeat& repeat, std::int32_t n_tokens);
 // Returns the entries behind the prompt's that its late repeat needs room for in the layer that is read: a part's own,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "eviction/options/registry.h"
 
@@ -37,10 +38,17 @@ class CakeLayers final : public LayerAllocator {
 
 CakePreference cake_preference(LayerEvidence& evidence, const EvictionOptions& options) {
   const WindowStatistics& window = evidence.window(options.window);
+  std::vector<CakePreference> of_heads(static_cast<std::size_t>(evidence.n_kv_head()));
+  evidence.for_each_head([&](int h) {
+    CakePreference sums;
+    for (const double entropy : window.entropy[h]) sums.dispersion += entropy;
+    for (const float m2 : window.m2[h]) sums.shift += static_cast<double>(m2);
+    of_heads[static_cast<std::size_t>(h)] = sums;
+  });
   CakePreference preference;
-  for (int h = 0; h < evidence.n_kv_head(); ++h) {
-    for (const double entropy : window.entropy[h]) preference.dispersion += entropy;
-    for (const float m2 : window.m2[h]) preference.shift += static_cast<double>(m2);
+  for (const CakePreference& of_head : of_heads) {
+    preference.dispersion += of_head.dispersion;
+    preference.shift += of_head.shift;
   }
   preference.dispersion = std::max(preference.dispersion, 0.0);
   preference.shift = window.n_rows > 1 ? preference.shift / (window.n_rows - 1) : 0.0;

@@ -21,14 +21,21 @@ TEST(QueryMoments, MatchTheReference) {
       constexpr int kHeads = 3;
       const AlignedRows q(static_cast<std::size_t>(n_rows * kHeads * dim), 4);
       const auto width = static_cast<std::size_t>(dim);
-      std::vector<double> sum(kHeads * width), outer(kHeads * width * width);
-      simt::Queue queue(ThreadOrder::kRandom);
-      queue_query_moments(queue, {.q = q.data(),
-                                  .n_rows = n_rows,
-                                  .n_head = kHeads,
-                                  .key_dim = dim,
-                                  .sum = sum.data(),
-                                  .outer = outer.data()});
+      // Sums the rows in parts. The first part overwrites the sums, the others add to them.
+      std::vector<double> sum(kHeads * width, std::nan("")), outer(kHeads * width * width, std::nan(""));
+      int first = 0;
+      for (const int end : {(n_rows + 1) / 2, n_rows}) {
+        if (end == first) continue;
+        simt::Queue queue(ThreadOrder::kRandom);
+        queue_query_moments(queue, {.q = q.data() + first * kHeads * dim,
+                                    .n_rows = end - first,
+                                    .n_head = kHeads,
+                                    .key_dim = dim,
+                                    .adds = first > 0,
+                                    .sum = sum.data(),
+                                    .outer = outer.data()});
+        first = end;
+      }
       for (std::size_t h = 0; h < kHeads; ++h) {
         const kernels::reference::MomentSums expected =
             kernels::reference::query_moments(q.data() + h * width, kHeads * dim, n_rows, dim);
