@@ -4,9 +4,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -108,26 +110,41 @@ class PythonScorer final : public Scorer {
   Description description_;
 };
 
-// The registered scorers by name. The registry owns them, and they live as long as it does.
-std::map<std::string, PythonScorer*>& registered() {
-  static std::map<std::string, PythonScorer*> table;
+// A scorer of the registry, which owns it and never frees it. It has no method yet if its preset was refused.
+struct Registered {
+  PythonScorer* scorer = nullptr;
+  bool has_method = false;
+};
+
+std::map<std::string, Registered>& registered() {
+  static std::map<std::string, Registered> table;
   return table;
+}
+
+bool are_alike(const std::vector<Option>& a, const std::vector<Option>& b) {
+  return std::ranges::equal(a, b, [](const Option& x, const Option& y) {
+    return std::tie(x.name, x.values, x.fallback) == std::tie(y.name, y.values, y.fallback);
+  });
 }
 
 void describe_scorer(const std::string& name, const std::vector<std::string>& needs, std::vector<Option> options,
                      bool is_attention, bool is_non_negative, const std::string& preset, const std::string& summary) {
   Description description{.needed = {}, .is_attention = is_attention, .is_non_negative = is_non_negative};
   for (const std::string& need : needs) description.needed.add(need);
-  if (const auto found = registered().find(name); found != registered().end()) {
-    found->second->describe(description);
-    return;
+  Registered& known = registered()[name];
+  if (known.scorer == nullptr) {
+    auto scorer = std::make_unique<PythonScorer>(name, std::move(options));
+    PythonScorer* const it = scorer.get();
+    register_scorer(name, std::move(scorer));
+    known.scorer = it;
+  } else if (!are_alike(options, known.scorer->options())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the scorer '" + name + "' already exists with other options: choose another name");
   }
-  auto scorer = std::make_unique<PythonScorer>(name, std::move(options));
-  scorer->describe(description);
-  PythonScorer* const it = scorer.get();
-  register_scorer(name, std::move(scorer));
-  registered()[name] = it;
+  known.scorer->describe(description);
+  if (known.has_method) return;
   register_method(name, preset, summary);
+  known.has_method = true;
 }
 
 }  // namespace

@@ -239,7 +239,7 @@ void bind_session(nb::module_& module) {
             return array_of(std::vector<float>(logits.begin(), logits.end()), {logits.size()});
           },
           "After the last token fed: float32 [n_vocab].")
-      .def("fork", &Session::fork)
+      .def("fork", &Session::fork, nb::call_guard<nb::gil_scoped_release>())
       .def("save", &Session::save, "path"_a, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("n_tokens", &Session::n_tokens)
       .def_prop_ro("n_ctx", [](const Session& session) { return session.options().n_ctx; })

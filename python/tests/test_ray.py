@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "winnow.ray", raising=False)
-    with pytest.raises(winnow.MissingPackage, match=r"pip install 'winnow-llm\[ray\]'"):
+    with pytest.raises(winnow.MissingPackage, match=r"pip install 'ray\[serve\]>=2.60'"):
         importlib.import_module("winnow.ray")
 
 

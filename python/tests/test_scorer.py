@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -234,6 +235,20 @@ def test_a_cell_that_runs_twice(llm, text):
         winnow.scorer("again", options={"x": winnow.Integer(1)})(lambda layer, x: None)
 
 
+def test_a_cell_that_is_put_right(llm, text):
+    def define(preset, options):
+        @winnow.scorer("corrected", preset=preset, options=options)
+        def corrected(layer, **_):
+            return [np.arange(n) for n in layer.n_prefix]
+
+    with pytest.raises(winnow.NotFound, match="bogus"):
+        define("snapkv:scorer=corrected,bogus=1", {"strength": winnow.Integer(1)})
+    with pytest.raises(winnow.InvalidArgument, match="other options"):
+        define("snapkv:scorer=corrected,window=8", {})
+    define("snapkv:scorer=corrected,window=8", {"strength": winnow.Integer(1)})
+    assert llm.compress(text, "corrected:strength=2", budget="20%").positions(0, 0)[0] > 100
+
+
 def test_scorers_run_in_any_thread(llm, text):
     kept = []
     threads = [
@@ -245,6 +260,24 @@ def test_scorers_run_in_any_thread(llm, text):
     for thread in threads:
         thread.join()
     assert len(kept) == 3 and (kept[0] == kept[1]).all() and (kept[0] == kept[2]).all()
+
+
+def test_questions_wait_for_a_scorer(short_llm, text):
+    # The scorer has let go of Python, and the engine is its caller's, when a question forks the other session.
+    entered = threading.Event()
+
+    @winnow.scorer("slow")
+    def slow(layer):
+        entered.set()
+        time.sleep(0.02)
+        return [np.arange(n) for n in layer.n_prefix]
+
+    context = short_llm.compress(text[:500], "snapkv", budget="20%")
+    reader = threading.Thread(target=lambda: short_llm.compress(text[:500], "slow", budget="20%"))
+    reader.start()
+    entered.wait()
+    context.ask("Where is it?", max_tokens=1)
+    reader.join()
 
 
 def test_it_ends_quietly_with_a_scorer(model_path):

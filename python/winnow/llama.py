@@ -112,11 +112,12 @@ class Llama(Completions):
                     return
             token = sampler.sample(logits)
             sent = yield token
-            session.decode(token)
-            if sent:
-                session.append(list(sent))
-                for one in sent:
-                    sampler.accept(one)
+            with self._lock:  # calls in other threads look at what was read last
+                session.decode(token)
+                if sent:
+                    session.append(list(sent))
+            for one in sent or ():
+                sampler.accept(one)
 
     def sample(
         self,

@@ -102,7 +102,7 @@ class LoadedModel:
         }
         self._pooling = pooling_name(pooling_type)
         self._lock = threading.Lock()
-        self._session: Any = self._engine.open(**self._options)  # has what was read last; never fed, only forked
+        self._session: Any = self._engine.open(**self._options)  # has what was read last; forked or fed within the lock
         self._scores = Scores(lambda: self._engine.open(**self._options), self._model.info["n_vocab"])
         self._is_continued = not self._session.evicts  # true: a prompt that begins with it continues it
 
@@ -117,7 +117,7 @@ class LoadedModel:
         cache_dir: Union[str, os.PathLike[str], None] = None,
         **others: Any,
     ) -> "Llama":
-        """Loads a model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install winnow-llm[hub]`).
+        """Loads a model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install huggingface_hub`).
 
         filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"); if it is a part of a
         model, all parts are fetched. additional_files: names or patterns of other files to fetch. local_dir: a folder

@@ -1,4 +1,4 @@
-"""Evaluations and servers on a Ray cluster; needs the extra `ray` (pip install winnow-llm[ray]).
+"""Evaluations and servers on a Ray cluster; needs Ray (pip install 'ray[serve]>=2.60').
 
     import winnow.ray
 
@@ -24,7 +24,7 @@ try:
     import ray
     from ray.util import ActorPool
 except ImportError:
-    raise MissingPackage("winnow.ray needs Ray: pip install 'winnow-llm[ray]'") from None
+    raise MissingPackage("winnow.ray needs Ray: pip install 'ray[serve]>=2.60'") from None
 
 __all__ = ["Replica", "application", "evaluate"]
 

@@ -21,17 +21,20 @@ class Reading(LoadedModel):
     @property
     def n_tokens(self) -> int:
         """The number of tokens of the prompt and answer that were read last."""
-        return self._session.n_tokens
+        with self._lock:
+            return self._session.n_tokens
 
     @property
     def statistics(self) -> Dict[str, Any]:
         """Tokens, entries and bytes of what was read last, in the full cache (f16) and in the kept one, and seconds."""
-        return self._session.statistics
+        with self._lock:
+            return self._session.statistics
 
     @property
     def eval_tokens(self) -> List[int]:
         """The tokens of the prompt and answer that were read last."""
-        return self._session.tokens
+        with self._lock:
+            return self._session.tokens
 
     @property
     def scores(self) -> np.ndarray:
