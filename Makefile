@@ -47,6 +47,7 @@ tool: setup  ## build the tool alone: build/bin/winnow
 	@cmake --build --preset release --parallel $(JOBS) --target winnow_cli
 
 test: all model  ## build and run every test
+	@scripts/setup.sh require haproxy
 	@echo '==> Running the tests'
 	@ctest --preset release --parallel $(TEST_JOBS)
 
@@ -89,7 +90,7 @@ wheel: setup python-packages  ## build the Python package for every processor of
 	@scripts/setup.sh wheel-tagger
 	@rm -rf build/untagged
 	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir build/untagged \
-	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS=$(CURDIR)/.venv/winnow-wheel
+	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS="$(CURDIR)/.venv/winnow-wheel"
 	@echo '==> Naming it after the oldest C library that it runs with'
 	@packaging/tag_wheel.sh .venv/bin build/untagged/*.whl dist
 
@@ -97,7 +98,7 @@ wheel-test: wheel model  ## install the wheel into a fresh environment, and use 
 	@packaging/wheel_test.sh .venv/bin/python dist/winnow_llm-*.whl $(model_file)
 
 deb: setup  ## build a Debian package for every processor of the platform, to dist/
-	@scripts/setup.sh require help2man dpkg-dev
+	@scripts/setup.sh require help2man dpkg-dev file
 	@scripts/setup.sh wheel
 	@scripts/setup.sh configure deb
 	@cmake --build --preset deb --parallel $(JOBS)

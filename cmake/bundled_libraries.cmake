@@ -4,6 +4,7 @@
 # each level of the processor, among which glibc's loader chooses (scripts/setup.sh wheel).
 #   ONLY       installs only libraries whose path matches
 #   LICENCES   installs the licences of libraries that come from Debian's packages, as FOLDER/PACKAGE
+set(WINNOW_OWN_LIBRARIES "/lib(llama|llama-common|ggml[a-z-]*)\\.so")  # those that no package of Debian has
 set(WINNOW_GGML_VARIANTS "" CACHE PATH "Folder with a libggml-cpu for each level of the processor: x86-64-v2, ...")
 
 function(winnow_bundle_libraries target folder)
@@ -15,9 +16,9 @@ function(winnow_bundle_libraries target folder)
   endif()
   install(CODE "
     set(kind ${kind})
-    set(file $<TARGET_FILE:${target}>)
-    set(search ${WINNOW_LIBRARY_DIRS})
-    set(folder ${folder})
+    set(file [==[$<TARGET_FILE:${target}>]==])
+    set(search [==[${WINNOW_LIBRARY_DIRS}]==])
+    set(folder [==[${folder}]==])
     set(only [==[${ARG_ONLY}]==])
     set(licences [==[${ARG_LICENCES}]==])" ${ARG_INSTALL_OPTIONS})
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_libraries.cmake ${ARG_INSTALL_OPTIONS})

@@ -12,21 +12,27 @@ if(NOT WINNOW_ENGINE)
   return()
 endif()
 
-# ggml and llama come from CMAKE_PREFIX_PATH or the system if they are there, otherwise from the environment that
-# scripts/setup.sh built in the repository.
-find_package(llama CONFIG QUIET)
-if(NOT llama_FOUND AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp)
+# ggml and llama come from CMAKE_PREFIX_PATH if they are there, otherwise from the environment that scripts/setup.sh built
+# in the repository, and without one from the system.
+set(winnow_prefix)
+if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp)
   file(STRINGS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp winnow_prefix REGEX "^prefix=")
   string(REPLACE "prefix=" "${PROJECT_SOURCE_DIR}/.venv/" winnow_prefix "${winnow_prefix}")
-  list(APPEND CMAKE_PREFIX_PATH ${winnow_prefix})
-  find_package(llama CONFIG QUIET)
+endif()
+find_package(llama CONFIG QUIET HINTS ${winnow_prefix})
+set(WINNOW_HAS_OWN_LLAMA FALSE)
+if(llama_FOUND AND winnow_prefix)
+  string(FIND "${llama_DIR}" "${winnow_prefix}/" place)
+  if(place EQUAL 0)
+    set(WINNOW_HAS_OWN_LLAMA TRUE)
+  endif()
 endif()
 if(NOT llama_FOUND)
   message(FATAL_ERROR
     "libllama was not found: run scripts/setup.sh prefix (builds one under .venv, about 5 minutes), or name the install "
     "prefix of a llama.cpp in CMAKE_PREFIX_PATH.")
 endif()
-find_package(ggml CONFIG REQUIRED)
+find_package(ggml CONFIG REQUIRED HINTS ${winnow_prefix})
 find_package(LlamaCommon)  # chat templates
 if(NOT LlamaCommon_FOUND)
   message(FATAL_ERROR

@@ -1,13 +1,13 @@
 # This script runs at installation; winnow_bundle_libraries sets kind, file, search, folder, only and licences.
-file(GET_RUNTIME_DEPENDENCIES ${kind} ${file} DIRECTORIES ${search} RESOLVED_DEPENDENCIES_VAR libraries
+file(GET_RUNTIME_DEPENDENCIES ${kind} "${file}" DIRECTORIES ${search} RESOLVED_DEPENDENCIES_VAR libraries
   PRE_EXCLUDE_REGEXES "^lib(c|m|gcc_s|stdc\\+\\+|pthread|dl|rt)\\.so" "^ld-linux")
 foreach(library IN LISTS libraries)
   if(only AND NOT library MATCHES "${only}")
     continue()
   endif()
-  get_filename_component(name ${library} NAME)
-  file(REAL_PATH ${library} real)
-  file(INSTALL ${real} DESTINATION ${CMAKE_INSTALL_PREFIX}/${folder} RENAME ${name})
+  get_filename_component(name "${library}" NAME)
+  file(REAL_PATH "${library}" real)
+  file(INSTALL "${real}" DESTINATION "${CMAKE_INSTALL_PREFIX}/${folder}" RENAME ${name})
   if(NOT licences)
     continue()
   endif()

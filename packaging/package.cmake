@@ -10,7 +10,7 @@ foreach(target IN ITEMS winnow_cli winnow_shared)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH ${CMAKE_INSTALL_PREFIX}/${private_dir})
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endforeach()
-winnow_bundle_libraries(winnow_cli ${private_dir} ONLY "/lib(llama|llama-common|ggml[a-z-]*)\\.so")  # others are Debian's packages'
+winnow_bundle_libraries(winnow_cli ${private_dir} ONLY "${WINNOW_OWN_LIBRARIES}")  # others are Debian's packages'
 
 # Made by the tool itself.
 find_program(HELP2MAN help2man REQUIRED)

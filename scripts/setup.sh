@@ -25,9 +25,10 @@ source scripts/model_table.sh
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
-  python3-dev python3-jinja2 python3-yaml haproxy libopenmpi-dev openmpi-bin libboost-context-dev)
+  python3-dev python3-jinja2 python3-yaml libopenmpi-dev openmpi-bin libboost-context-dev)
 # oneDNN's headers are left out: Debian can install those of one architecture only, as they differ in their GPU parts.
 readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64 libdnnl2:arm64)
+readonly kAsRoot=(sudo --preserve-env=http_proxy,https_proxy,no_proxy)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 # ggml is built for this processor, without tinyBLAS, which sums one row in another order than several rows, so that an
@@ -99,7 +100,7 @@ install_packages() {
   if [[ $(id -u) -ne 0 ]]; then
     command -v sudo >/dev/null || fail "these Debian packages are missing, and there is neither root nor sudo to install" \
       "them: have somebody run: apt-get install ${missing[*]}"
-    as_root=(sudo)
+    as_root=("${kAsRoot[@]}")
   fi
   step apt-update "Reading the package lists" "${as_root[@]}" apt-get update
   step apt-install "Installing Debian packages: ${missing[*]}" "${as_root[@]}" \
@@ -118,7 +119,7 @@ setup_arm() {
   local as_root=() package
   command -v dpkg >/dev/null || fail "the tests for ARM need Debian's cross-compiler and its packages for arm64"
   install_packages "${kPackages[@]}"
-  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+  [[ $(id -u) -eq 0 ]] || as_root=("${kAsRoot[@]}")
   if ! { dpkg --print-architecture; dpkg --print-foreign-architectures; } | grep -qx arm64; then
     step arm-architecture "Adding Debian's packages for arm64" "${as_root[@]}" dpkg --add-architecture arm64
     step arm-update "Reading their lists" read_lists_of_all "${as_root[@]}"
@@ -156,6 +157,7 @@ has_venv() { $kVenv/bin/python -m pip --version >/dev/null 2>&1; }
 # Makes the Python environment if there is none, or if its interpreter is gone (in a cached one).
 ensure_venv() {
   has_venv && return
+  install_packages python3 python3-venv ca-certificates
   rm -rf $kVenv
   step venv "Creating a Python environment in $kVenv" "$(system_python)" -m venv $kVenv
 }
@@ -458,6 +460,7 @@ setup_wheel_tagger() {
 
 setup_wheel() {
   local row level options missing=0
+  ensure_venv
   [[ $(uname -m) == x86_64 ]] || { say "Wheel: one ggml for this machine's architecture"; return; }
   if [[ $(cat $kWheel/VERSION 2>/dev/null) == "$kLlamaVersion" ]]; then
     for row in "${kLevels[@]}"; do [[ -f $kWheel/${row%% *}/libggml-cpu.so.0 ]] || missing=1; done
@@ -586,15 +589,23 @@ configuration() {
   sed 's/^/preset: /' CMakePresets.json
 }
 
+# Prints the options that `make cuda` gave a build folder, if it did: a fresh start keeps the plugin.
+plugin_options() {
+  grep -qx 'WINNOW_CUDA:[A-Z]*=ON' "$1/CMakeCache.txt" 2>/dev/null || return 0
+  grep -E '^(WINNOW_CUDA|WINNOW_CUDA_ARCHITECTURES|WINNOW_GGML_SOURCES|WINNOW_GGML_CUDA|CMAKE_CUDA_COMPILER):' \
+    "$1/CMakeCache.txt" | sed 's/^/-D/'
+}
+
 setup_configure() {
-  local preset=${1:?preset} dir=build
+  local preset=${1:?preset} dir=build options=()
   [[ $preset == release ]] || dir=build-$preset
   local stamp=$dir/.configured fresh=()
   if [[ -f $dir/build.ninja ]]; then
     [[ $(cat "$stamp" 2>/dev/null) == "$(configuration)" ]] && return
     fresh=(--fresh)
+    mapfile -t options < <(plugin_options "$dir")
   fi
-  step "configure-$preset" "Configuring $dir" cmake --preset "$preset" "${fresh[@]}"
+  step "configure-$preset" "Configuring $dir" cmake --preset "$preset" "${fresh[@]}" "${options[@]}"
   configuration >"$stamp"
 }
 
