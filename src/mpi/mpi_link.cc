@@ -6,6 +6,7 @@
 #include <climits>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <deque>
 #include <list>
 #include <map>
@@ -96,6 +97,9 @@ class MpiLink final : public PipelineLink {
       failure_ = "a rank failed";
     }
   }
+
+  // Returns the right to call MPI, which one thread at a time has.
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
   // Waits until MPI has completed all sends, for at most `most`. Returns whether it has.
   bool wait_for_sent(std::chrono::milliseconds most) {
@@ -235,6 +239,14 @@ void finish() {
   MPI_Finalize();
 }
 
-void give_up(int exit_code) { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+void give_up(int exit_code) {
+  // MPI_Abort may wait for a launcher that does not answer. The launcher ends the other ranks once this one has ended.
+  std::thread([exit_code] {
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    std::_Exit(exit_code);
+  }).detach();
+  const auto no_other_call = the_link->lock();
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+}
 
 }  // namespace winnow::mpi
