@@ -34,6 +34,11 @@ void for_each_head(const RaggedCache& cache, std::span<const LayerCut> cuts, con
 
 }  // namespace
 
+bool raises_heads(const Session::Impl& session) {
+  const std::optional<Budget>& budget = session.options.budget;
+  return session.shape.later && !(budget && budget->unit == Budget::Unit::kLoss);
+}
+
 void choose_raised_heads(RaggedCache& cache, const LayerView& view,
                          std::span<const std::shared_ptr<const kernels::CodeFeedback>> feedback,
                          const ParallelFor& parallel_for) {

@@ -14,6 +14,10 @@
 
 namespace winnow {
 
+// Returns whether heads of such a session are stored in more bits where codes would lose too much: there are types for
+// that, and the budget is no loss, which bounds that of codes by itself.
+bool raises_heads(const Session::Impl& session);
+
 // Marks, before a layer is cut, the heads that would lose more in the cache's types than CodeCost allows: their entries
 // are stored in the types of entries that follow a cut, the others' in the cache's own. Does nothing where the layer
 // has no reference rows or the cache no such types.

@@ -1,9 +1,9 @@
 // Cuts of the entries that a session has stored: after a turn or a chunk, and while decoding.
-#include <chrono>
 #include <limits>
 #include <new>
 #include <optional>
 
+#include "base/stopwatch.h"
 #include "engine/engine_impl.h"
 #include "engine/evidence/key_feedback.h"
 #include "engine/evidence/layer_views.h"
@@ -16,7 +16,7 @@
 namespace winnow {
 
 void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const Pipeline& pipeline = engine_impl().pipeline;
   Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.summary_sink());
   if (cut.keeps_everything()) return;
@@ -42,7 +42,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
       if (has_feedback) {
         const KeyFeedback feedback = key_feedback(view, parallel_for);
         set_feedback(cache, l, feedback);
-        choose_raised_heads(cache, view, feedback, parallel_for);
+        if (raises_heads(*this)) choose_raised_heads(cache, view, feedback, parallel_for);
       }
       if (reference) reference->add_layer(view, parallel_for);
       keep_entries(*this, cut.add_layer(view, parallel_for), parallel_for);
@@ -56,8 +56,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   }
   cache.drop_feedback();
   gather_cut_entries();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  statistics.evict_s += elapsed.count();
+  statistics.evict_s += watch.seconds();
 }
 
 std::int64_t Session::Impl::n_cut_entries() const {

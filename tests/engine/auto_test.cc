@@ -100,6 +100,17 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
   }
 }
 
+// A loss bounds what codes cost by itself, in the first prompt as in later turns.
+TEST(Auto, ALossRaisesNoHeads) {
+  const auto engine = Engine::create(tiny_model(sharp_model()), {.n_threads = 2, .n_batch = 64});
+  Session session = engine->open(auto_options("auto", "kl=3"));
+  const std::vector<std::vector<bool>> none = {{false, false}, {false, false}, {false, false}};
+  session.prefill(random_tokens(1500, 300, 4));
+  EXPECT_EQ(session.statistics().raised, none);
+  session.prefill(random_tokens(200, 300, 5));
+  EXPECT_EQ(session.statistics().raised, none);
+}
+
 // Cuts while decoding have no reference rows to choose by: a file says which heads are raised.
 TEST(Auto, RaisedHeadsOfAFileStayRaised) {
   const auto engine = Engine::create(tiny_model(sharp_model()), {.n_threads = 2, .n_batch = 64});

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "engine/engine_test_support.h"
+#include "engine/steps_in_turn.h"
 
 namespace winnow::test {
 namespace {
@@ -50,6 +51,13 @@ class FailingAllocationsTest : public testing::TestWithParam<std::string> {
   Session read() const {
     Session session = open();
     session.prefill(some_tokens(kPromptTokens, 1));
+    return session;
+  }
+
+  // Returns a session whose next entry needs a new page.
+  Session nearly_full() const {
+    Session session = read();
+    session.append(some_tokens(13, 3));
     return session;
   }
 
@@ -108,12 +116,17 @@ TEST_P(FailingAllocationsTest, Append) {
 }
 
 TEST_P(FailingAllocationsTest, Decode) {
-  const auto nearly_full = [&] {
-    Session session = read();
-    session.append(some_tokens(13, 3));
-    return session;
-  };
-  expect_all_or_nothing(nearly_full, [](Session& session) { session.decode(5); });
+  expect_all_or_nothing([&] { return nearly_full(); }, [](Session& session) { session.decode(5); });
+}
+
+TEST_P(FailingAllocationsTest, DecodeInTwoParts) {
+  expect_all_or_nothing([&] { return nearly_full(); },
+                        [&](Session& session) {
+                          Session* sessions[] = {&session};
+                          const Token tokens[] = {5};
+                          start_step(*engine_, sessions, tokens);
+                          finish_step(*engine_);
+                        });
 }
 
 TEST_P(FailingAllocationsTest, ForkAndDecode) {

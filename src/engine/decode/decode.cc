@@ -96,24 +96,21 @@ void cut(const Engine::Impl& engine, const DecodeStep& step) {
 }  // namespace
 
 void Engine::Impl::decode(std::span<Session* const> sessions, std::span<const Token> tokens) {
-  const DecodeStep step = step_of(sessions, tokens);
-  const std::span<const float> logits = run_layers(*this, step);
-  // All sessions are recorded before any is cut: a cut that fails must not leave half a step behind.
-  if (!logits.empty()) {
-    record(step, logits);
-  } else {
-    record_awaited(*this, step);
-  }
-  cut(*this, step);
+  start_step(sessions, tokens);
+  finish_step();
 }
 
 void Engine::Impl::start_step(std::span<Session* const> sessions, std::span<const Token> tokens) {
-  DecodeStep step = step_of(sessions, tokens);
-  const std::span<const float> logits = run_layers(*this, step);
-  step.has_logits = !logits.empty();
-  if (step.has_logits) record(step, logits);
+  DecodeStep& step = steps.emplace_back(step_of(sessions, tokens));  // nothing may fail once the step is recorded
+  try {
+    const std::span<const float> logits = run_layers(*this, step);
+    step.has_logits = !logits.empty();
+    if (step.has_logits) record(step, logits);
+  } catch (...) {
+    steps.pop_back();
+    throw;
+  }
   for (Session::Impl* session : step.sessions) session->is_stepping = true;
-  steps.push_back(std::move(step));
 }
 
 void Engine::Impl::finish_step() {
@@ -123,7 +120,7 @@ void Engine::Impl::finish_step() {
     if (session != nullptr) session->is_stepping = false;
   }
   if (!step.has_logits) record_awaited(*this, step);
-  cut(*this, step);
+  cut(*this, step);  // once all sessions are recorded: a cut that fails must not leave half a step behind
 }
 
 void Engine::decode(std::span<Session* const> sessions, std::span<const Token> tokens) {

@@ -26,10 +26,6 @@ class PromptTarget {
   // Returns whether the size of the cut is found once all rows have passed all layers, because the budget names a loss.
   bool promises() const { return has_cut() && has_loss_; }
 
-  // Returns whether heads that lose too much by codes are stored in more bits. A loss budget bounds that loss by
-  // itself.
-  bool can_raise_bits() const { return has_cut() && !has_loss_; }
-
   // Stores the last n entries of a layer.
   void keep_last(const LayerViews& layer, std::int32_t n);
   // Measures what codes cost in a layer that is not to be cut, if the session reports it
