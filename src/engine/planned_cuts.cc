@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_impl.h"
+#include "engine/session_options.h"
+#include "eviction/cut/fitting_window.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -42,6 +45,12 @@ void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts) {
   for (std::size_t i = 0; i < std::min(failures.size(), kMostListed); ++i) list += "\n  " + failures[i];
   if (failures.size() > kMostListed) list += "\n  and " + std::to_string(failures.size() - kMostListed) + " more";
   throw Error(code, list);
+}
+
+EvictionOptions with_window_of_cut(const Session& session, const EvictionOptions& method, std::int32_t n_tokens) {
+  const Session::Impl& impl = session.impl();
+  if (impl.options.budget->unit == Budget::Unit::kLoss) return method;  // such cuts begin with all entries
+  return with_fitting_window(method, cut_shape(impl.shape, n_tokens, impl.total_entries(n_tokens)));
 }
 
 }  // namespace winnow

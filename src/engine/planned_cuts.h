@@ -1,4 +1,4 @@
-// Checks cuts that are to be made before anything is computed.
+// Tells of cuts that are to be made before anything is computed.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,9 @@ struct PlannedCut {
 
 // Throws Error naming every one of the cuts that cannot be made, once, with its method, budget, length and reason.
 void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts);
+
+// Returns a method with the window that the session's cut of a prompt of n_tokens gives it
+// (eviction/cut/fitting_window.h).
+EvictionOptions with_window_of_cut(const Session& session, const EvictionOptions& method, std::int32_t n_tokens);
 
 }  // namespace winnow

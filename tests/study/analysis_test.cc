@@ -209,6 +209,20 @@ TEST(Analysis, EveryPlantedViolationIsFound) {
   EXPECT_EQ(found([](LayerLosses& l) { l.loss_head[1] = std::nan(""); }), 2U);
 }
 
+// What a head keeps for certain is measured with the window that its cut has, which small budgets make shorter.
+TEST(Analysis, BoundsHoldWhereTheWindowIsNarrowed) {
+  const Analysis analysis =
+      analyse(tiny_engine(), options_of({"critical-ada-snapkv", "critical-snapkv:window=16"}, {"10%", "20%"}, 120, 9));
+  EXPECT_TRUE(find_violations(analysis).empty());
+}
+
+// One layer's view shows one way of repeating the prompt; late rows lack what kvzip+ divides by.
+TEST(Analysis, MethodsMayRepeatThePromptInDifferentWays) {
+  const Analysis both = analyse(tiny_engine(), options_of({"kvzip+:window=4", "auto:repeat=late"}, {"30%"}, 120, 9));
+  const Analysis alone = analyse(tiny_engine(), options_of({"kvzip+:window=4"}, {"30%"}, 120, 9));
+  EXPECT_EQ(both.cuts[0].layers[1].losses.theta, alone.cuts[0].layers[1].losses.theta);
+}
+
 TEST(Analysis, TextHasEveryRow) {
   const Analysis analysis = analyse(
       tiny_engine(), options_of({"snapkv:window=8,pool=none", "critical-snapkv:window=8"}, {"20%", "30"}, 80, 4));

@@ -166,7 +166,7 @@ TEST(RefittedLoss, RefittingLowersItAndCodesRaiseItsEnd) {
   with_layers([&](const LayerView& view) {
     // The reference consists of the rows that the error is measured on, so no other fit could be better.
     const std::ptrdiff_t n = std::ptrdiff_t{view.n_window_rows} * view.n_head * view.shape.key_dim;
-    const ReferenceQueries same{view.n_window_rows, {view.window_q, view.window_q + n}};
+    const ReferenceCopy same{view.n_window_rows, {view.window_q, view.window_q + n}};
     for (int h = 0; h < view.n_kv_head; ++h) {
       plain += refitted_loss_curve(view, h, cut, {}, kRows)[7];
       fitted += refitted_loss_curve(view, h, cut, same, kRows)[7];

@@ -2,16 +2,16 @@
 
 #include <ggml.h>
 
-#include <chrono>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "engine/attention_shape.h"
 
 namespace winnow {
 namespace {
 
 const float* key_scales_of(const Engine::Impl& engine, int layer) {
-  const ggml_tensor* scales = engine.model->impl().weights.layers[static_cast<std::size_t>(layer)].k_scales;
+  const ggml_tensor* scales = engine.model->impl().weights.layer(layer).k_scales;
   return scales != nullptr ? static_cast<const float*>(scales->data) : nullptr;
 }
 
@@ -53,7 +53,7 @@ void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows
 
 LayerView LayerViews::entries() const {
   const Model::Impl& model = engine_.model->impl();
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
+  const LayerSpec& spec = model.spec.layer(layer_);
   const Rotation& rotation = engine_.rotations[static_cast<std::size_t>(layer_)];
   return {
       .layer = layer_,
@@ -75,15 +75,16 @@ LayerView LayerViews::entries() const {
 LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
   LayerView view = entries();
   evidence.fill(view, max_window_rows);
-  if (needs.reconstruction_pass) view.passes = reconstructions_.whole;
+  // An observer of several methods may need both: late rows have less (ReconstructionPass::input_norm).
   if (needs.late_repeat) view.passes = reconstructions_.late;
+  if (needs.reconstruction_pass) view.passes = reconstructions_.whole;
   if (needs.earlier_scores) view.earlier_scores = earlier_scores_;
   view.has_output_projection = needs.output_projection;
   if (needs.output_projection && statistics_ == nullptr) {
     if (w_o_.empty()) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       w_o_ = engine_.executor->output_projection(layer_);
-      w_o_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      w_o_s_ = watch.seconds();
     }
     view.w_o = w_o_.data();
   }

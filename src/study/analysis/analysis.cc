@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "engine/planned_cuts.h"
 #include "eviction/cut/cut.h"
 #include "eviction/evidence/stored_rows.h"
 #include "eviction/selectors/critical.h"
@@ -56,6 +57,7 @@ class Analyser {
   const AnalysisOptions& options_;
   Analysis result_;
   std::vector<Session> sessions_;             // the full cache first, then the cuts
+  std::vector<EvictionOptions> methods_;      // of the cuts, with the windows that they have
   std::map<std::string, HeadScores> scores_;  // by the scorer's text
 };
 
@@ -113,6 +115,7 @@ void Analyser::open_sessions() {
     session.eviction = cut.method;
     session.budget = cut.budget;
     sessions_.push_back(engine_->open(session));
+    methods_.push_back(with_window_of_cut(sessions_.back(), cut.method, n_context()));
   }
 }
 
@@ -123,10 +126,10 @@ void Analyser::read_context() {
   observer.on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
     LayerScoring scoring(view, observer.needs.window_columns, parallel_for);
     result_.layers[static_cast<std::size_t>(view.layer)] = attention_facts(scoring);
-    for (const AnalysedCut& cut : options_.cuts) {
-      HeadScores& scores = scores_[cut.method.scorer_text()];
+    for (const EvictionOptions& method : methods_) {
+      HeadScores& scores = scores_[method.scorer_text()];
       if (scores.size() > first_head(view.layer)) continue;  // another cut has the same scorer
-      const LayerScores& layer = scoring.scores(cut.method);
+      const LayerScores& layer = scoring.scores(method);
       scores.insert(scores.end(), layer.begin(), layer.end());
     }
   };
@@ -185,7 +188,7 @@ void Analyser::measure_losses_of_cuts() {
                                   const LossMeter meter(view, parallel_for);
                                   for (std::size_t c = 0; c < options_.cuts.size(); ++c) {
                                     CutOutcome& cut = result_.cuts[c];
-                                    const EvictionOptions& method = options_.cuts[c].method;
+                                    const EvictionOptions& method = methods_[c];
                                     std::vector<std::vector<std::int32_t>> certain;
                                     if (method.selector == "critical") certain = first_stage(cut, method, view.layer);
                                     const auto layer = static_cast<std::size_t>(view.layer);
@@ -250,7 +253,7 @@ void Analyser::measure_future() {
                   }});
   result_.by_bytes = loss_by_bytes(importance, layer_of_head);
   for (std::size_t c = 0; c < result_.cuts.size(); ++c) {
-    const EvictionOptions& method = options_.cuts[c].method;
+    const EvictionOptions& method = methods_[c];
     add_model_losses(importance, scores_.at(method.scorer_text()), method, result_.cuts[c]);
     measure_output(full, c);
   }

@@ -111,13 +111,13 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
   // The ranking must be that of the cut, so it is taken once the context has been read, before the question.
   std::vector<std::vector<float>> scores;  // [heads that are cut][n_context - window]
   const bool refits = method.fit == Fit::kValues;
-  std::map<int, ReferenceQueries> references;  // by layer, if values are refitted
+  std::map<int, ReferenceCopy> references;  // by layer, if values are refitted
   LayerObserver ranking{.needs = Cut::needs(method),
                         .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                           LayerScoring scoring(view, Cut::needs(method).window_columns, parallel_for);
                           const LayerScores& layer = scoring.scores(method);
                           scores.insert(scores.end(), layer.begin(), layer.end());
-                          if (refits) references[view.layer] = ReferenceQueries::of(view);
+                          if (refits) references[view.layer] = ReferenceCopy::of(view);
                         }};
   Session session = open_observed(*engine_, {}, {.window_rows = options_.n_decode, .output_projection = true});
   PrefillOptions callbacks;

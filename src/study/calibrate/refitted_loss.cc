@@ -34,8 +34,8 @@ struct Targets {
   std::vector<float> log_sum_exp = {}, sink_logits = {};
 };
 
-Targets targets_of(const LayerView& view, int kv_head, const ReferenceQueries& reference,
-                   const std::vector<float>& keys, const std::vector<float>& values) {
+Targets targets_of(const LayerView& view, int kv_head, const ReferenceCopy& reference, const std::vector<float>& keys,
+                   const std::vector<float>& values) {
   const kernels::AttentionShape shape = view.shape.of_head(kv_head);
   const int d = shape.key_dim, width = shape.value_dim, n_group = shape.n_group;
   const auto n = static_cast<int>(keys.size() / static_cast<std::size_t>(d));
@@ -63,13 +63,13 @@ Targets targets_of(const LayerView& view, int kv_head, const ReferenceQueries& r
 
 }  // namespace
 
-ReferenceQueries ReferenceQueries::of(const LayerView& view) {
+ReferenceCopy ReferenceCopy::of(const LayerView& view) {
   const std::ptrdiff_t n = std::ptrdiff_t{view.n_reference_rows} * view.n_head * view.shape.key_dim;
   return {view.n_reference_rows, {view.reference_q, view.reference_q + n}};
 }
 
 std::vector<double> refitted_loss_curve(const LayerView& view, int kv_head, const RefittedCut& cut,
-                                        const ReferenceQueries& reference, int n_rows) {
+                                        const ReferenceCopy& reference, int n_rows) {
   const kernels::AttentionShape shape = view.shape.of_head(kv_head);
   const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(kv_head)];
   const auto d = static_cast<std::size_t>(shape.key_dim), width = static_cast<std::size_t>(shape.value_dim);

@@ -12,12 +12,12 @@
 
 namespace winnow {
 
-// A layer's reference rows, kept from the prefill: [n_rows][n_head][key_dim], see LayerView.
-struct ReferenceQueries {
+// A copy of a layer's reference rows, for after the prefill: [n_rows][n_head][key_dim], see LayerView.
+struct ReferenceCopy {
   int n_rows = 0;
   std::vector<float> q;
 
-  static ReferenceQueries of(const LayerView& view);
+  static ReferenceCopy of(const LayerView& view);
 };
 
 // The parameters of a cut of one head.
@@ -32,6 +32,6 @@ struct RefittedCut {
 // HeadOutput's error over the view's last n_rows queries. It is measured at some 16 places, denser where little is
 // kept, and linear between them. The view must hold every token's entry, W_O and the rows.
 std::vector<double> refitted_loss_curve(const LayerView& view, int kv_head, const RefittedCut& cut,
-                                        const ReferenceQueries& reference, int n_rows);
+                                        const ReferenceCopy& reference, int n_rows);
 
 }  // namespace winnow
