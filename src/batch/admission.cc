@@ -200,9 +200,8 @@ MemoryNeeds needs_after(const BatchRequest& request, Engine& engine, const Prefi
 }
 
 std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
-  const EvidenceNeeds needs = Cut::needs(options.eviction);
-  const bool cuts_again = needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep;
-  const auto n_rows = static_cast<std::size_t>(std::max({needs.window_rows, cuts_again ? options.cut_every : 0, 0}));
+  const EvidenceNeeds needs = evidence_needs(options);
+  const auto n_rows = static_cast<std::size_t>(needs.window_rows);
   std::size_t bytes = 0;
   for (const LayerInfo& layer : model.layers) {
     if (!layer.is_evictable()) continue;

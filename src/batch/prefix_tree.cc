@@ -1,6 +1,7 @@
 #include "batch/prefix_tree.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "batch/admission.h"
@@ -227,8 +228,16 @@ void PrefixTree::trim() {
 }
 
 std::size_t PrefixTree::bytes_removable() const {
+  std::set<const KeptPrefix*> shared;  // a prefix that stays keeps the pages of all before it
+  for (const PrefixPointer& prefix : all_) {
+    if (is_removable(*prefix)) continue;
+    for (const KeptPrefix* before = prefix->parent; before != nullptr; before = before->parent) shared.insert(before);
+  }
   std::size_t sum = 0;
-  for (const PrefixPointer& prefix : all_) sum += is_removable(*prefix) ? prefix->bytes() : 0;
+  for (const PrefixPointer& prefix : all_) {
+    if (!is_removable(*prefix)) continue;
+    sum += prefix->state_bytes + (shared.contains(prefix.get()) ? 0 : prefix->page_bytes);
+  }
   return sum;
 }
 

@@ -80,6 +80,12 @@ std::optional<LossPromise> get_promise(NumberReader& reader) {
   return promise;
 }
 
+// Returns whether files before version 8 have as many query rows of such a session as were decoded between cuts,
+// instead of the window's.
+bool saved_other_rows(const SessionOptions& options) {
+  return options.decode_cut != SessionOptions::DecodeCut::kKeep && evidence_needs(options).all_queries;
+}
+
 // Returns the file's options, checked like the rest of the file: it is not trusted. Throws Error(kBadFile).
 SessionOptions checked_options(const SessionOptions& options, const Model::Impl& model, const std::string& path) {
   try {
@@ -212,6 +218,12 @@ struct OpenedFile {
     std::istringstream in(common);
     NumberReader first(in, common.size(), damaged(path));
     const SessionOptions options = checked_options(get_options(first), model, path);
+    if (file.version() < kSessionFileVersion && saved_other_rows(options)) {
+      throw Error(ErrorCode::kBadFile,
+                  "the session file '" + path +
+                      "' was saved by an earlier version of winnow, which kept other query rows for '" +
+                      options.eviction.method + "' with cuts while decoding: prefill the prompt again");
+    }
     reader.require(QueryEvidence::written_bytes(evidence_needs(options), model.spec) <= reader.left());
   }
 

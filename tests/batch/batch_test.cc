@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "batch/admission.h"
 #include "batch/batch_test_support.h"
 #include "engine/cpu/step_graph.h"
 #include "engine/engine_impl.h"
@@ -284,6 +285,17 @@ TEST_F(BatchTest, SeveralAnswersHaveSeedsOfTheirOwn) {
     listener->wait();
   }
   EXPECT_EQ(once.answer(1), again.answer(1));
+}
+
+TEST_F(BatchTest, TheRowsThatCutsWhileDecodingSaveAreCounted) {
+  const auto bytes = [&](const char* method, int every) {
+    SessionOptions options = batch_options(method, "40");
+    options.decode_cut = SessionOptions::DecodeCut::kTotal;
+    options.cut_every = every;
+    return state_bytes(model_->info(), options);
+  };
+  EXPECT_EQ(bytes("h2o:window=64", 4), bytes("snapkv:window=64", 4));
+  EXPECT_EQ(bytes("h2o:window=0", 4), bytes("snapkv:window=4", 4));
 }
 
 TEST_F(BatchTest, ACallbackThatThrowsHarmsNobody) {

@@ -231,6 +231,30 @@ TEST_F(PrefixReuseTest, WaitingDoesNotEmptyTheCache) {
   EXPECT_EQ(ask(*batch, kept).result.cached_tokens, 300);
 }
 
+// The pages of a conversation's earlier turns stay with the turn that is being answered: to remove them frees nothing.
+TEST_F(PrefixReuseTest, TurnsBeforeOneThatRunsAreNoRoom) {
+  const auto batch = keeping_batch(std::size_t{1} << 20, std::size_t{1500} << 10);
+  const Tokens said = random(450, 1);
+  ask(*batch, request(random(100, 2)));
+  ask(*batch, request(said));
+  BatchRequest running = request(said + random(60, 3)), waiting = request(random(600, 4));
+  running.max_tokens = 300;
+  waiting.keep = false;
+  Listener runner, waiter;
+  std::atomic<bool> is_over = false;
+  runner.wants_token = [&](const BatchToken&) { return !is_over; };
+  batch->submit(running, runner.callbacks());
+  runner.wait_for_tokens(1);
+  const std::int64_t n_removed = batch->statistics().contexts_removed;
+  batch->submit(waiting, waiter.callbacks());
+  waiter.wait_for_acceptance();
+  runner.wait_for_tokens(runner.tokens().size() + 5);
+  EXPECT_EQ(batch->statistics().contexts_removed, n_removed);
+  EXPECT_TRUE(waiter.tokens().empty());
+  is_over = true;
+  EXPECT_EQ(waiter.wait().reason, FinishReason::kLength) << waiter.wait().error;
+}
+
 TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
   for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"}) {
     SCOPED_TRACE(architecture);
