@@ -1,5 +1,6 @@
 #include "cli/conversation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/process_memory.h"
@@ -71,6 +72,11 @@ void Conversation::clear() {
 void Conversation::load(const std::string& path) {
   session_ = engine_->load_session(path);
   document_end_.reset();
+  // A session that was saved before the first question ends within the first message, behind its document.
+  const Model& model = *engine_->model();
+  const std::string message_end = split_chat(model, options_.system, "\n\n", "").after;
+  const std::vector<Token> end = model.tokenize(message_end, false, true);
+  if (session_.n_tokens() > 0 && std::ranges::search(session_.tokens(), end).empty()) document_end_ = message_end;
   generated_.clear();
 }
 

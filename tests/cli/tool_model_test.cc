@@ -380,6 +380,27 @@ TEST_F(ToolWithModel, ChatRemembersAndSaves) {
   EXPECT_EQ(loaded.out, "The capital of Italy is Rome.\n");
 }
 
+// A document that was saved before the first question is still without the end of its message.
+TEST_F(ToolWithModel, ChatAsksAboutADocumentThatItLoads) {
+  const Words flags = {"--temp", "0", "-n", "12"};
+  const std::string book = directory_.write("book", "The key lies under the third stone. The door is green.");
+  const std::string path = directory_.file("book.ctx");
+  const auto chat = [&](Words more, const std::string& input) {
+    ProcessOptions options;
+    options.input = input;
+    more.insert(more.end(), flags.begin(), flags.end());
+    const ProcessResult result = tool("chat", more, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::size_t kept = result.err.find("kept ");  // the number of entries tells how many tokens were read
+    return result.out + result.err.substr(std::min(kept, result.err.size()), 40);
+  };
+  const std::string asked = "Where is the key?\nAnd the door?\n/stats\n";
+  const std::string expected = chat({"-f", book}, asked);
+  EXPECT_NE(expected.find("kept "), std::string::npos);
+  chat({"-f", book}, "/save " + path + "\n");
+  EXPECT_EQ(chat({}, "/load " + path + "\n" + asked), expected);
+}
+
 TEST_F(ToolWithModel, ChatStopsAtAWrongCommandInAScript) {
   ProcessOptions options;
   options.input = "/sav x\n";

@@ -88,8 +88,10 @@ async function showList() {
     const item = element("li"), open = button(one.title, "Open: " + one.title, () => choose(one));
     open.setAttribute("aria-current", String(one.id === conversation.id));
     item.append(open, button("×", "Remove: " + one.title, async () => {
+      const isShown = one.id === conversation.id;
+      if (isShown) conversation.removed = true;  // what is still being answered is not saved again
       await removeConversation(one.id);
-      if (one.id === conversation.id) choose(newConversation()); else showList();
+      if (isShown) choose(newConversation()); else showList();
     }));
     return item;
   }));

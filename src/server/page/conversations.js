@@ -31,7 +31,7 @@ async function stored(mode, act) {
 const newConversation = () => ({id: crypto.getRandomValues(new Uint32Array(3)).join("-"), title: "", changed: Date.now(),
                                 document: "", system: "", turns: []});
 async function saveConversation(conversation) {
-  if (!conversation.turns.length) return;
+  if (!conversation.turns.length || conversation.removed) return;
   conversation.changed = Date.now();
   conversation.title ||= conversation.turns[0].content.slice(0, 60);
   await stored("readwrite", (store) => store.put(structuredClone(conversation)));
