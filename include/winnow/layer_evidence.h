@@ -41,7 +41,8 @@ class LayerEvidence {
   LayerEvidence& operator=(const LayerEvidence&) = delete;
 
   // Returns the layer with rows that can be read: where they lie on a device, the first call copies them.
-  const LayerView& view() const { return view_.statistics == nullptr ? view_ : copied_view(); }
+  const LayerView& host_view() const { return view_.statistics == nullptr ? view_ : copied_view(); }
+  [[deprecated("host_view")]] const LayerView& view() const { return host_view(); }
   // Returns the layer as the engine gave it, for what is no row: counts, positions, queries.
   const LayerView& layer() const { return view_; }
   int n_kv_head() const { return view_.n_kv_head; }

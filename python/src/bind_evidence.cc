@@ -237,7 +237,7 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "all_queries",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).view();
+            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).host_view();
             return copy_of(view.all_q, {at(view.n_query_rows), at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic,
@@ -275,7 +275,7 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "output_projection",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).view();
+            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).host_view();
             return copy_of(view.w_o, {at(view.n_head), at(view.shape.value_dim), at(view.n_embd)});
           },
           nb::rv_policy::automatic, "W_O of every query head: float32 [n_head][value_dim][n_embd].")

@@ -5,8 +5,8 @@
 namespace winnow {
 
 kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type) {
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
-  const ggml_tensor* sink_logits = model.weights.layers[static_cast<std::size_t>(layer)].sink_logits;
+  const LayerSpec& spec = model.spec.layer(layer);
+  const ggml_tensor* sink_logits = model.weights.layer(layer).sink_logits;
   return {
       .n_group = spec.n_group(),
       .key_dim = spec.key_dim,

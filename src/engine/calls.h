@@ -1,5 +1,5 @@
 // The calls that a program makes of an engine, as one machine carries them out. RankedCalls (engine/ranks) does so over
-// several; the engine itself knows of no other machine.
+// several.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // An Executor carries out the engine's plans. The engine decides which rows go through which layer, where their keys
 // and values go and what is recorded of them, as plain structs; the executor computes, and it alone knows of graphs,
-// threads and the bytes of weights. CpuExecutor (engine/cpu) is one; RankedExecutor (engine/ranks) adds the layers that
-// other machines hold.
+// threads and devices. CpuExecutor (engine/cpu) and DeviceExecutor (engine/device) are two; RankedExecutor
+// (engine/ranks) adds the layers that other machines hold.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 #include "engine/forward.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/stopwatch.h"
 
 namespace winnow {
 
@@ -50,10 +51,10 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
 }
 
 std::optional<int> ForwardPass::step() {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const double suffix_share = steps_.value().suffix_share;
   steps_.next();
-  suffix_s_ += suffix_share * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  suffix_s_ += suffix_share * watch.seconds();
   return std::exchange(ended_, std::nullopt);
 }
 
@@ -117,7 +118,7 @@ bool ForwardPass::leaves_rows(int layer) const {
 
 // After the last layer nobody reads suffixes, and mostly only the prompt's last row. A recurrence needs its rows.
 bool ForwardPass::reads_output(int layer, const Batch& batch) const {
-  if (layer + 1 < spec_.n_layer() || layer_spec(layer).kind == LayerKind::kRecurrent) return true;
+  if (layer + 1 < spec_.n_layer() || spec_.layer(layer).kind == LayerKind::kRecurrent) return true;
   if (batch.is_suffix) return false;
   return reads_all_rows_ || batch.rows.first_row + batch.rows.n_rows == n_tokens_;
 }
@@ -130,7 +131,7 @@ std::span<const RowSchedule::Batch> ForwardPass::read_batches(int layer, std::sp
 
 LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
   LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = reads_output(layer, batch)};
-  if (layer_spec(layer).kind == LayerKind::kRecurrent) {
+  if (spec_.layer(layer).kind == LayerKind::kRecurrent) {
     plan.state = state_of(layer, batch);
   } else {
     plan.copies = queries_.copies(layer, batch);

@@ -90,8 +90,7 @@ class ForwardPass {
     std::optional<RepeatedPart> begun_part{};
   };
   Coroutine<Step> run();
-  const LayerSpec& layer_spec(int layer) const { return spec_.layers[static_cast<std::size_t>(layer)]; }
-  bool has_experts(int layer) const { return layer_spec(layer).feed_forward.n_expert > 0; }
+  bool has_experts(int layer) const { return spec_.layer(layer).feed_forward.n_expert > 0; }
   // Returns whether a recorder wants the executor to keep the queries of the prompt's rows in a layer.
   bool leaves_rows(int layer) const;
   // Returns whether somebody reads a batch's hidden states after a layer.

@@ -79,7 +79,7 @@ std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(bool is_awaited, bool w
 }
 
 std::span<const RowSchedule::Batch> RowSchedule::batches_of(const Sweep& sweep, int layer) const {
-  const bool is_shared = spec_.layers[static_cast<std::size_t>(layer)].kind == LayerKind::kSharedAttention;
+  const bool is_shared = spec_.layer(layer).kind == LayerKind::kSharedAttention;
   const std::size_t n = is_shared ? n_prompt_batches_ : replays(layer) ? n_early_batches_ : batches_.size();
   const std::size_t first = std::min(sweep.first, n), last = std::min(sweep.last, n);
   return std::span(batches_).subspan(first, last - first);

@@ -5,9 +5,9 @@
 namespace winnow {
 
 std::vector<float> output_projection_slices(const Model::Impl& model, int layer, const ParallelFor& parallel_for) {
-  const ggml_tensor* wo = model.weights.layers[static_cast<std::size_t>(layer)].wo;
+  const ggml_tensor* wo = model.weights.layer(layer).wo;
   const int n_embd = model.spec.n_embd;
-  const auto n_in = static_cast<std::size_t>(model.spec.layers[static_cast<std::size_t>(layer)].output_size());
+  const auto n_in = static_cast<std::size_t>(model.spec.layer(layer).output_size());
   std::vector<float> slices(n_in * static_cast<std::size_t>(n_embd));
   constexpr int kRows = 64;
   parallel_for((n_embd + kRows - 1) / kRows, [&](int block) {

@@ -150,7 +150,7 @@ void Session::decode(Token token) {
 }
 
 std::span<const float> Session::logits() const {
-  if (impl_->logits.empty()) throw Error(ErrorCode::kInvalidArgument, "no token was fed yet: prefill a prompt first");
+  if (impl_->logits.empty()) throw Error(ErrorCode::kInvalidArgument, "there are no logits: feed a token first");
   return impl_->logits;
 }
 

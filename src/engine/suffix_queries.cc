@@ -24,7 +24,7 @@ SuffixQueries::SuffixQueries(const ModelSpec& spec, const RowSchedule& schedule,
   replayed_.resize(n_together_ > 1 ? static_cast<std::size_t>(plan.layers.size()) : 1);
   const auto n = static_cast<std::size_t>(n_tokens_);
   for (int l = first_layer_; l < plan.layers.last && schedule_.replays(l); ++l) {
-    const LayerSpec& layer = layer_spec(l);
+    const LayerSpec& layer = spec_.layer(l);
     if (layer.kind != LayerKind::kFullAttention) continue;
     Rows& rows = replayed(l);
     rows.q.resize(std::max(rows.q.size(), n * static_cast<std::size_t>(layer.q_size())));
@@ -36,7 +36,7 @@ std::size_t SuffixQueries::replayed_bytes(const ModelSpec& spec, LayerRange laye
                                           std::int32_t n_tokens) {
   std::size_t floats = 0;  // of one row
   for (int l = layers.first; l < std::min(layers.last, repeat.first_layer); ++l) {
-    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    const LayerSpec& layer = spec.layer(l);
     if (layer.kind == LayerKind::kFullAttention) floats += static_cast<std::size_t>(layer.q_size() + layer.n_head);
   }
   return floats * static_cast<std::size_t>(n_tokens) * sizeof(float);
@@ -56,7 +56,7 @@ void SuffixQueries::reserve() {
 }
 
 QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
-  const LayerSpec& spec = layer_spec(layer);
+  const LayerSpec& spec = spec_.layer(layer);
   if (batch.is_suffix) {
     if (suffixes_.log_sum_exp.empty()) reserve();
     QueryCopies copies = suffixes_.from(spec, batch.rows.first_row - n_tokens_);
@@ -68,7 +68,7 @@ QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
 }
 
 std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
-  const LayerSpec& spec = layer_spec(layer);
+  const LayerSpec& spec = spec_.layer(layer);
   const bool is_replayed = is_late && schedule_.replays(layer);
   std::vector<ReconstructionPass> passes;
   for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {

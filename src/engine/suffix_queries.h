@@ -43,7 +43,6 @@ class SuffixQueries {
                                     std::int32_t n_tokens);
 
  private:
-  const LayerSpec& layer_spec(int layer) const { return spec_.layers[static_cast<std::size_t>(layer)]; }
   void reserve();
 
   const ModelSpec& spec_;

@@ -180,6 +180,7 @@ struct ModelSpec {
   int n_skipped_layers = 0;  // layers after these in the file that are not used: they predict further tokens
 
   int n_layer() const { return static_cast<int>(layers.size()); }
+  const LayerSpec& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
   // Returns true if the layers have per-layer embeddings; all of them do, or none.
   bool has_per_layer_embeddings() const { return layers.front().per_layer_embedding_dim > 0; }
   LayerRange all_layers() const { return {.first = 0, .last = n_layer()}; }

@@ -22,7 +22,7 @@ class LayerLoader {
       : take_(take),
         views_(views),
         copies_(copies),
-        spec_(model.layers[static_cast<std::size_t>(layer)]),
+        spec_(model.layer(layer)),
         n_embd_(model.n_embd),
         n_vocab_(model.n_vocab),
         n_layer_(model.n_layer()),

@@ -109,6 +109,7 @@ struct Weights {
   ggml_tensor* output = nullptr;      // [n_embd, n_vocab]; token_embd itself where the file ties them
   ggml_tensor* output_b = nullptr;    // [n_vocab]
   std::vector<LayerWeights> layers;
+  const LayerWeights& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
   std::shared_ptr<ggml_context> views;                // owner of the slices
   std::vector<std::shared_ptr<ggml_context>> copies;  // owners of tensors that the file has not, or in another order
 };

@@ -245,7 +245,7 @@ TEST_P(EvictionTest, PrefillAfterACancelledOneIsAsTheFirst) {
     expect_error(ErrorCode::kCancelled, [&] { session.prefill(random_tokens(130, 300, 99), callbacks); });
     EXPECT_EQ(session.n_tokens(), 0);
     EXPECT_EQ(session.statistics().bytes_in_pages, 0U);
-    test::expect_error(ErrorCode::kInvalidArgument, "no token was fed yet", [&] { session.logits(); });
+    test::expect_error(ErrorCode::kInvalidArgument, "there are no logits", [&] { session.logits(); });
     session.prefill(prompt);
     EXPECT_EQ(kept_positions(session), kept_positions(fresh));
     EXPECT_EQ(logits_of(session), logits_of(fresh));

@@ -37,7 +37,7 @@ class CountingRows final : public PassRows {
     counts_.embedded += std::ssize(tokens);
   }
   void run_layer(const LayerPlan& plan) override {
-    const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(plan.layer)];
+    const LayerSpec& layer = spec_.layer(plan.layer);
     EXPECT_GE(plan.layer, plan_.layers.first);
     EXPECT_LT(plan.layer, plan_.layers.last);
     EXPECT_LE(plan.rows.first_row + plan.rows.n_rows, plan_.n_rows);
@@ -90,7 +90,7 @@ class CountingExecutor final : public Executor {
     for (const StepSequence& sequence : plan.sequences) {
       RaggedCache& cache = *sequence.cache;
       for (int l = 0; l < spec_.n_layer(); ++l) {
-        const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
+        const LayerSpec& layer = spec_.layer(l);
         for (int h = 0; h < layer.n_kv_head; ++h) {
           const std::int32_t entry = cache.n_entries(l, h) - 1;
           clear_rows(cache.shape(), layer, cache.key_row(l, h, entry), cache.value_row(l, h, entry));
@@ -114,7 +114,7 @@ class CountingExecutor final : public Executor {
     std::fill_n(out, std::int64_t{n_rows} * spec_.n_embd, 0.0F);
   }
   std::vector<float> output_projection(int layer) override {
-    const LayerSpec& spec = spec_.layers[static_cast<std::size_t>(layer)];
+    const LayerSpec& spec = spec_.layer(layer);
     return std::vector<float>(static_cast<std::size_t>(spec.output_size() * spec_.n_embd));
   }
   std::size_t bytes() const override { return 0; }

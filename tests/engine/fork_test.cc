@@ -112,7 +112,7 @@ TEST(Truncate, LeavesNoTrace) {
       Session back = whole.fork();
       back.truncate(n_back);
       EXPECT_EQ(back.n_tokens(), n_back);
-      test::expect_error(ErrorCode::kInvalidArgument, "no token was fed", [&] { back.logits(); });
+      test::expect_error(ErrorCode::kInvalidArgument, "there are no logits", [&] { back.logits(); });
       Session fresh = engine->open(options);
       const std::span<const Token> all = whole.tokens();
       fresh.prefill(all.first(static_cast<std::size_t>(std::min(n_back, 150))));

@@ -101,7 +101,7 @@ TEST_F(SessionFileTest, AnEmptySession) {
   engine_->open(full_options()).save(path_);
   Session loaded = engine_->load_session(path_);
   EXPECT_EQ(loaded.n_tokens(), 0);
-  test::expect_error(ErrorCode::kInvalidArgument, "no token was fed yet", [&] { loaded.logits(); });
+  test::expect_error(ErrorCode::kInvalidArgument, "there are no logits", [&] { loaded.logits(); });
   loaded.prefill(random_tokens(10, 300, 1));
   EXPECT_EQ(loaded.n_tokens(), 10);
 }

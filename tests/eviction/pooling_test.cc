@@ -7,24 +7,24 @@ namespace {
 
 using Row = std::vector<float>;
 
-Row pooled(const Row& in, Pooling pool, int kernel) {
+Row pooled(const Row& in, ScorePooling pool, int kernel) {
   Row out(in.size());
   pool_row(in, pool, kernel, out);
   return out;
 }
 
 TEST(PoolRow, MaxIgnoresWhatLiesOutside) {
-  EXPECT_EQ(pooled({-3, -1, -2, -5}, Pooling::kMax, 3), (Row{-1, -1, -1, -2}));
+  EXPECT_EQ(pooled({-3, -1, -2, -5}, ScorePooling::kMax, 3), (Row{-1, -1, -1, -2}));
 }
 
 TEST(PoolRow, AverageCountsZerosAndDividesByKernel) {
-  EXPECT_EQ(pooled({3, 6, 9}, Pooling::kAverage, 3), (Row{3, 6, 5}));
+  EXPECT_EQ(pooled({3, 6, 9}, ScorePooling::kAverage, 3), (Row{3, 6, 5}));
 }
 
 TEST(PoolRow, NoneCopiesAndKernelMayExceedTheRow) {
-  EXPECT_EQ(pooled({1, 2}, Pooling::kNone, 7), (Row{1, 2}));
-  EXPECT_EQ(pooled({1, 4, 2}, Pooling::kMax, 101), (Row{4, 4, 4}));
-  EXPECT_EQ(pooled({}, Pooling::kMax, 3), Row{});
+  EXPECT_EQ(pooled({1, 2}, ScorePooling::kNone, 7), (Row{1, 2}));
+  EXPECT_EQ(pooled({1, 4, 2}, ScorePooling::kMax, 101), (Row{4, 4, 4}));
+  EXPECT_EQ(pooled({}, ScorePooling::kMax, 3), Row{});
 }
 
 TEST(PoolAndGroup, TheOrderMatters) {

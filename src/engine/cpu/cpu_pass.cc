@@ -54,7 +54,7 @@ void CpuPass::begin_attention(const LayerPlan& plan) {
       plan.copies.input_norm[r] = l2_norm({row(plan.rows.first_row + r), static_cast<std::size_t>(spec.n_embd)});
     }
   }
-  if (spec.layers[static_cast<std::size_t>(plan.layer)].kind == LayerKind::kRecurrent) {
+  if (spec.layer(plan.layer).kind == LayerKind::kRecurrent) {
     attention_.begin(plan.layer, plan.rows.n_rows, plan.state);
   } else {
     attention_.begin(plan);

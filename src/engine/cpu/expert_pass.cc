@@ -47,7 +47,7 @@ void ExpertPass::note(Graph& graph, const RoutedRows& routed, std::int32_t first
 }
 
 void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
-  const FeedForwardSpec& spec = executor_.model().spec.layers[static_cast<std::size_t>(layer)].feed_forward;
+  const FeedForwardSpec& spec = executor_.model().spec.layer(layer).feed_forward;
   layer_ = layer;
   done_ = 0;
   const std::int64_t first_choice = std::int64_t{first_row} * spec.n_expert_used;
@@ -67,7 +67,7 @@ void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
 
 bool ExpertPass::step() {
   const Model::Impl& model = executor_.model();
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
+  const LayerSpec& spec = model.spec.layer(layer_);
   const std::int64_t most = std::int64_t{executor_.n_batch()} * spec.feed_forward.n_expert_used;
   const auto end = [&](std::int32_t slot) {  // of the expert that this slot belongs to
     return *std::upper_bound(first_.begin(), first_.end(), slot);
@@ -89,8 +89,7 @@ bool ExpertPass::step() {
     CpuOps ops(nullptr, executor_.compute());
     GraphBuilder builder(graph.context(), ops);
     ExpertProducts experts(graph.context(), slots, executor_.compute());
-    graph.expand(builder.expert_ffn(spec, model.weights.layers[static_cast<std::size_t>(layer_)], rows_of(hidden_),
-                                    rows_of(sums_), experts,
+    graph.expand(builder.expert_ffn(spec, model.weights.layer(layer_), rows_of(hidden_), rows_of(sums_), experts,
                                     graph.external(GGML_TYPE_F32, n_slots, 1, slot_weights_ + done_)));
   });
   done_ = last;

@@ -20,7 +20,7 @@ RowsAttention::RowsAttention(const Model::Impl& model, EntrySink& sink, Compute&
       graph_(graph) {
   std::size_t bytes = 0;
   for (int l = 0; l < model.spec.n_layer(); ++l) {
-    if (model.spec.layers[static_cast<std::size_t>(l)].n_kv_head == 0) continue;
+    if (model.spec.layer(l).n_kv_head == 0) continue;
     const kernels::AttentionShape layer = attention_shape(model, l, key_type_, value_type_);
     bytes = std::max(bytes, kernels::causal_attention_scratch_bytes(layer));
   }
@@ -29,7 +29,7 @@ RowsAttention::RowsAttention(const Model::Impl& model, EntrySink& sink, Compute&
 
 void RowsAttention::begin(const LayerPlan& plan) {
   batch_ = plan;
-  spec_ = &model_.spec.layers[static_cast<std::size_t>(plan.layer)];
+  spec_ = &model_.spec.layer(plan.layer);
   kernel_shape_ = attention_shape(model_, plan.layer, key_type_, value_type_);
   sink_.begin_rows(spec_->kv_layer, batch_.rows.first_position, batch_.rows.n_rows);
   heads_.clear();

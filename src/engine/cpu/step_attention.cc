@@ -63,12 +63,10 @@ StepAttention::StepAttention(const Model::Impl& model, LayerRange range, int n_s
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].owner = this;
     layers_[i].layer = range.first + static_cast<int>(i);
-    const LayerSpec& s = spec(layers_[i].layer);
+    const LayerSpec& s = model_.spec.layer(layers_[i].layer);
     most_heads = std::max(most_heads, s.n_kv_head);
-    layers_[i].recurrent = {.spec = &s,
-                            .weights = &model.weights.layers[static_cast<std::size_t>(layers_[i].layer)],
-                            .compute = &compute,
-                            .sequences = {}};
+    layers_[i].recurrent = {
+        .spec = &s, .weights = &model.weights.layer(layers_[i].layer), .compute = &compute, .sequences = {}};
     if (s.n_kv_head == 0) continue;
     // Scratch is the same for all entry types.
     const kernels::AttentionShape shape = attention_shape(model, layers_[i].layer, EntryType::kF32, EntryType::kF32);
@@ -78,7 +76,7 @@ StepAttention::StepAttention(const Model::Impl& model, LayerRange range, int n_s
   for (int i = 0; i < compute.n_threads(); ++i) {
     Workspace& workspace = workspaces_.emplace_back(Workspace{.state = {}, .scratch = AlignedBytes(scratch_bytes)});
     for (const Layer& layer : layers_) {
-      const LayerSpec& s = spec(layer.layer);
+      const LayerSpec& s = model_.spec.layer(layer.layer);
       if (s.n_kv_head > 0) workspace.state.reserve(1, s.n_group(), s.value_dim);
     }
   }
@@ -87,7 +85,7 @@ StepAttention::StepAttention(const Model::Impl& model, LayerRange range, int n_s
 void StepAttention::plan(std::span<const StepSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
   for (Layer& layer : layers_) {
-    const LayerSpec& s = spec(layer.layer);
+    const LayerSpec& s = model_.spec.layer(layer.layer);
     layer.recurrent.sequences.clear();
     for (std::size_t i = 0; i < sequences_.size() && s.kind == LayerKind::kRecurrent; ++i) {
       const RecurrentState::Update state = sequences_[i].state->update(layer.layer);
@@ -117,8 +115,9 @@ std::size_t StepAttention::most_partial_bytes(int n_head, int head_dim) {
 ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
                                    ggml_tensor* k, ggml_tensor* v) {
   ggml_tensor* args[3] = {q, k, v};
-  return ggml_custom_4d(context, GGML_TYPE_F32, spec(layer).output_size(), q->ne[2], 1, 1, args, k == nullptr ? 1 : 3,
-                        run, GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
+  return ggml_custom_4d(context, GGML_TYPE_F32, model_.spec.layer(layer).output_size(), q->ne[2], 1, 1, args,
+                        k == nullptr ? 1 : 3, run, GGML_N_TASKS_MAX,
+                        &layers_[static_cast<std::size_t>(layer - range_.first)]);
 }
 
 ggml_tensor* StepAttention::recur(ggml_context* context, int layer, RecurrentStep step,
@@ -135,7 +134,7 @@ void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {
 }
 
 void StepAttention::store(int layer, int head, const ggml_tensor* dst) {
-  const LayerSpec& layer_spec = spec(layer);
+  const LayerSpec& layer_spec = model_.spec.layer(layer);
   const int s = head / layer_spec.n_kv_head;
   const int kv_head = head % layer_spec.n_kv_head;
   const StepSequence& sequence = sequences_[static_cast<std::size_t>(s)];
@@ -156,7 +155,7 @@ void StepAttention::store(int layer, int head, const ggml_tensor* dst) {
 void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int part) {
   const auto* q = static_cast<const float*>(dst->src[0]->data);
   auto* out = static_cast<float*>(dst->data);
-  const LayerSpec& s = spec(layer.layer);
+  const LayerSpec& s = model_.spec.layer(layer.layer);
   const StepPlan& plan = layer.plan;
   Workspace& own = workspaces_[static_cast<std::size_t>(part)];
   const auto partials = [&](std::int32_t first_partial, int n) {

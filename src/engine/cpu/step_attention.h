@@ -75,7 +75,6 @@ class StepAttention : public SequenceHook {
     AlignedBytes scratch;           // the kernel's
   };
 
-  const LayerSpec& spec(int layer) const { return model_.spec.layers[static_cast<std::size_t>(layer)]; }
   static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
   void run_part(const Layer& layer, const ggml_tensor* dst, int part);
   void store(int layer, int head, const ggml_tensor* dst);

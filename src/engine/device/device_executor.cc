@@ -105,8 +105,8 @@ bool DeviceExecutor::converts_weights(std::int32_t n_rows) const {
 }
 
 device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, EntryType value_type) const {
-  const LayerSpec& spec = model_.spec.layers[static_cast<std::size_t>(layer)];
-  const ggml_tensor* sink_logits = weights_.stored().layers[static_cast<std::size_t>(layer)].sink_logits;
+  const LayerSpec& spec = model_.spec.layer(layer);
+  const ggml_tensor* sink_logits = weights_.stored().layer(layer).sink_logits;
   return {.n_head = spec.n_head,
           .n_kv_head = spec.n_kv_head,
           .key_dim = spec.key_dim,

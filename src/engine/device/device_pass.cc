@@ -23,9 +23,7 @@ float* DevicePass::row(std::int32_t r) const {
   return hidden_.as<float>() + std::int64_t{r} * executor_.model().spec.n_embd;
 }
 
-const LayerSpec& DevicePass::spec() const {
-  return executor_.model().spec.layers[static_cast<std::size_t>(batch_.layer)];
-}
+const LayerSpec& DevicePass::spec() const { return executor_.model().spec.layer(batch_.layer); }
 
 void DevicePass::embed(std::int32_t first_row, std::span<const Token> tokens) {
   constexpr std::size_t kRows = 1024;  // bounds what waits in host memory
@@ -245,7 +243,7 @@ void DevicePass::record_moments(const float* q_unrotated) {
 void DevicePass::take_moments() {
   for (MomentSums& sums : moments_) {
     if (sums.n == 0) continue;
-    const LayerSpec& layer = executor_.model().spec.layers[static_cast<std::size_t>(moments_layer_)];
+    const LayerSpec& layer = executor_.model().spec.layer(moments_layer_);
     const auto n_sums = static_cast<std::size_t>(layer.q_size());
     std::vector<double> doubles(n_sums + n_sums * static_cast<std::size_t>(layer.key_dim));
     device_.download(doubles.data(), sums.sums.data(), doubles.size() * sizeof(double));

@@ -75,7 +75,7 @@ DeviceStep::DeviceStep(DeviceExecutor& executor, int n_sequences)
 
 ggml_tensor* DeviceStep::attend(ggml_context* /*context*/, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
                                 ggml_tensor* k, ggml_tensor* v) {
-  const LayerSpec& spec = executor_.model().spec.layers[static_cast<std::size_t>(layer)];
+  const LayerSpec& spec = executor_.model().spec.layer(layer);
   queries_.resize(executor_.model().spec.layers.size());
   queries_[static_cast<std::size_t>(layer)] = q;
   ggml_set_output(q->view_src != nullptr ? q->view_src : q);  // stays until it is recorded
@@ -187,7 +187,7 @@ void DeviceStep::record_queries() {
   for (const int l : layers) {
     for (const StepSequence& s : sequences_) {
       s.evidence->record(l, s.position, s.position + 1, row);
-      row += spec.layers[static_cast<std::size_t>(l)].q_size();
+      row += spec.layer(l).q_size();
     }
   }
 }

@@ -60,7 +60,7 @@ void rotate_further(float* row, std::size_t n_head, std::size_t key_dim, const R
 QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec, LayerRange range) : needs_(needs) {
   std::size_t window_floats = 0, row_floats = 0, n_heads = 0;
   for (int l = 0; l < spec.n_layer(); ++l) {
-    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    const LayerSpec& layer = spec.layer(l);
     const bool is_cut = layer.kind == LayerKind::kFullAttention && l >= range.first && l < range.last;
     layers_.push_back({.n_head = is_cut ? static_cast<std::size_t>(layer.n_head) : 0,
                        .key_dim = static_cast<std::size_t>(layer.key_dim),

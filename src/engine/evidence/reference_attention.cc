@@ -24,7 +24,7 @@ ReferenceAttention::ReferenceAttention(const ModelSpec& spec, LayerRange range, 
 std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens) {
   std::size_t row_bytes_of_all = 0;
   for (int l = range.first; l < range.last; ++l) {
-    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    const LayerSpec& layer = spec.layer(l);
     if (layer.kind != LayerKind::kFullAttention) continue;
     row_bytes_of_all += static_cast<std::size_t>(layer.n_head) *
                         (row_bytes(kStored, layer.key_dim) + row_bytes(kStored, layer.value_dim) + 2 * sizeof(float));

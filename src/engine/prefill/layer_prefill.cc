@@ -1,10 +1,10 @@
 #include "engine/prefill/layer_prefill.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 
 #include "base/process_memory.h"
+#include "base/stopwatch.h"
 #include "engine/estimate.h"
 #include "engine/evidence/key_feedback.h"
 #include "engine/prefill/reconstruction.h"
@@ -25,9 +25,9 @@ EvidenceNeeds recorded_part(EvidenceNeeds needs) {
 
 // Runs `work` and returns the seconds that it took.
 double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return watch.seconds();
 }
 
 // Returns through how many layers a prompt's rows go before the next rows begin: no more than the sessions' estimates
@@ -233,7 +233,7 @@ void LayerPrefill::end_layer(int layer) {
 
 // Moves what is kept of a layer from the staging buffer to the sessions' pages.
 void LayerPrefill::store(int layer) {
-  if (!engine_impl().model->impl().spec.layers[static_cast<std::size_t>(layer)].owns_entries()) return;
+  if (!engine_impl().model->impl().spec.layer(layer).owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   if (shape.is_cut() && pass->replays(layer)) replay_s_ += seconds_of([&] { replay(layer); });
@@ -278,7 +278,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
     if (target->has_cut()) {
       cut.push_back(target);
       offer_origins(target->session().cache, view);
-      if (target->can_raise_bits()) {
+      if (raises_heads(target->session())) {
         target->add_eviction_time(
             seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));
       }

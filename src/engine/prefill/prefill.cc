@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <mutex>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "engine/prefill/append_prefill.h"
 #include "engine/prefill/layer_prefill.h"
 #include "winnow/error.h"
@@ -160,7 +160,7 @@ bool Prefill::step() {
   const std::lock_guard lock(prefill.engine_impl().mutex);
   if (prefill.is_over) return false;
   bool more = false, goes_on = true;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   try {
     prefill.engine_impl().calls->step_prefill(prefill, [&](bool is_more) {
       more = is_more;
@@ -175,7 +175,7 @@ bool Prefill::step() {
     prefill.give_up();
     throw;
   }
-  prefill.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  prefill.seconds += watch.seconds();
   if (more) return true;
   for (Session::Impl* session : prefill.sessions) {
     session->statistics.prefill_s += prefill.seconds;

@@ -1,9 +1,9 @@
 #include "engine/prefill/prompt_target.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
+#include "base/stopwatch.h"
 #include "engine/evidence/code_cost.h"
 #include "engine/raised_heads.h"
 #include "engine/session_options.h"
@@ -65,26 +65,25 @@ void PromptTarget::keep_all(const LayerViews& layer) {
 }
 
 void PromptTarget::meet_loss_target(const HeldOutText& text) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const ParallelFor parallel_for = session_->engine_impl().parallel_for();
   const LossSearch search(*session_, *cut_, text);
   promise_ = search.find();
   total_ = search.total(promise_->taken);
   keep_entries(*session_, cut_->narrowed(total_, search.high_fraction(promise_->taken), parallel_for), parallel_for);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  add_eviction_time(elapsed.count());
+  add_eviction_time(watch.seconds());
 }
 
 void PromptTarget::pay_for_raised_heads() {
   if (!has_cut() || !winnow::pays_for_raised_heads(*session_)) return;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   winnow::pay_for_raised_heads(*session_, *cut_, total_, session_->engine_impl().parallel_for());
-  add_eviction_time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  add_eviction_time(watch.seconds());
 }
 
 void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.costs().begin_user();
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   std::vector<LayerCut> due = cut_->add_layer(scoring);
   LayerCut own{.layer = layer.layer(), .kept = {}, .high = {}, .scores = {}};  // this layer's cut, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
@@ -99,17 +98,17 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
     session_->cache.append_from(layer.layer(), h, layer.heads()[at], own.kept[at], own.high[at]);
     session_->scores.set(layer.layer(), h, std::move(scores));
   });
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double elapsed = watch.seconds();
   // Costs shared by targets are paid by the first one; every target is charged as if it were alone.
-  add_eviction_time(elapsed.count() + scoring.costs().reused_seconds());
+  add_eviction_time(elapsed + scoring.costs().reused_seconds());
   if (needs(&EvidenceNeeds::output_projection)) add_eviction_time(layer.output_projection_s());
 }
 
 void PromptTarget::apply_remote_cut(int layer, std::span<const std::byte> summary) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const ParallelFor parallel_for = session_->engine_impl().parallel_for();
   keep_entries(*session_, cut_->add_remote_layer(layer, summary, parallel_for), parallel_for);
-  add_eviction_time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  add_eviction_time(watch.seconds());
 }
 
 void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> logits, double suffix_s) {

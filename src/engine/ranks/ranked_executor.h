@@ -16,8 +16,6 @@ class RankedExecutor final : public Executor {
   RankedExecutor(std::unique_ptr<Executor> own, const Pipeline& pipeline, const ModelSpec& spec)
       : own_(std::move(own)), pipeline_(pipeline), spec_(spec) {}
 
-  Executor& own() { return *own_; }
-
   ParallelFor parallel_for() override { return own_->parallel_for(); }
   std::unique_ptr<PassRows> begin_pass(const PassPlan& plan) override;
   bool converts_weights(std::int32_t n_rows) const override { return own_->converts_weights(n_rows); }

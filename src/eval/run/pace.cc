@@ -1,11 +1,11 @@
 #include "eval/run/pace.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -17,19 +17,18 @@ constexpr double kMostSeconds = 3;
 // Returns tokens per second. If time is over before the last layer, the share of the layers that are done counts.
 double read_once(Engine& engine, std::span<const Token> tokens, std::int32_t n_ctx) {
   Session session = engine.open({.n_ctx = n_ctx});
-  const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const Stopwatch watch;
   double share = 0;
   try {
     session.prefill(tokens, {.on_progress = [&](std::int64_t done, std::int64_t total) {
                       share = static_cast<double>(done) / static_cast<double>(total);
-                      return seconds() < kMostSeconds;
+                      return watch.seconds() < kMostSeconds;
                     }});
     share = 1;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCancelled) throw;
   }
-  return share * static_cast<double>(tokens.size()) / seconds();
+  return share * static_cast<double>(tokens.size()) / watch.seconds();
 }
 
 }  // namespace

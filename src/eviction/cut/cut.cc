@@ -203,7 +203,7 @@ std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& p
 
 std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
   State& state = *state_;
-  const LayerView& view = scoring.view();
+  const LayerView& view = scoring.layer();
   const ParallelFor& parallel_for = scoring.parallel_for();
   if (state.is_whole()) return {};
   if (state.is_final || view.layer != state.next_layer() || view.n_kv_head != state.shape.heads[view.layer] ||

@@ -22,7 +22,7 @@ class LayerScoring {
   LayerScoring(const LayerScoring&) = delete;  // the evidence points into it
   LayerScoring& operator=(const LayerScoring&) = delete;
 
-  const LayerView& view() const { return view_; }
+  const LayerView& layer() const { return view_; }
   const ParallelFor& parallel_for() const { return parallel_for_; }
   // Return the evidence or scores for a method.
   LayerEvidence& evidence(const EvictionOptions& options);

@@ -18,7 +18,7 @@ constexpr int kBlockRows = 256;
 // Folds rows [first, last) of a head into columns [n_group][range.size()].
 void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head, const kernels::QueryRows& all,
                const float* log_sum_exp, int first, int last, kernels::EntryRange range, std::span<float> columns) {
-  const LayerView& view = evidence.view();
+  const LayerView& view = evidence.host_view();
   const int n_group = evidence.n_group();
   AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, kBlockRows));
   std::vector<float> sums;

@@ -173,7 +173,7 @@ constexpr std::int32_t kPart = 1024;
 
 // Returns the rows' sums over all of a head's entries, without sink logits: [n_kv_head][n_group * n_rows].
 std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
-  const LayerView& view = evidence.view();
+  const LayerView& view = evidence.host_view();
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   const auto n_queries = at(evidence.n_group()) * at(n_rows);
   const std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_entries(h); });
@@ -195,7 +195,7 @@ std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence
 
 // Returns the log-sum-exps of rows, sink logits included; -inf if a row sees no entry: [n_rows][n_head].
 std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
-  const LayerView& view = evidence.view();
+  const LayerView& view = evidence.host_view();
   const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
   std::vector<float> result;
   for (int r = 0; r < n_rows; ++r) {
@@ -226,7 +226,7 @@ std::vector<double> expected_scores_of(const LayerView& view, const HeadPart& pa
 
 // Returns the statistics of the prefix columns over the rows that rows_of(head) gives.
 WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
-  const LayerView& view = evidence.view();
+  const LayerView& view = evidence.host_view();
   const int n_kv_head = evidence.n_kv_head(), n_group = evidence.n_group();
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   WindowStatistics result;
@@ -355,11 +355,11 @@ const LayerView& LayerEvidence::copied_view() const {
 }
 
 void LayerEvidence::read_keys(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.shape, view().heads[at(head)], kernels::RowKind::kKey, first, last, out);
+  read_rows(view_.shape, host_view().heads[at(head)], kernels::RowKind::kKey, first, last, out);
 }
 
 void LayerEvidence::read_values(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.shape, view().heads[at(head)], kernels::RowKind::kValue, first, last, out);
+  read_rows(view_.shape, host_view().heads[at(head)], kernels::RowKind::kValue, first, last, out);
 }
 
 std::vector<std::int32_t> LayerEvidence::positions(int head) const {
@@ -471,13 +471,13 @@ const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
                                                    std::span<const double> covariance) const {
-  return expected_scores_of(view(), {head, 0, n_entries(head)}, mean, covariance);
+  return expected_scores_of(host_view(), {head, 0, n_entries(head)}, mean, covariance);
 }
 
 std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const double> mean,
                                                                 std::span<const double> covariance) const {
   if (view_.statistics != nullptr) return view_.statistics->expected_scores(mean, covariance);
-  const LayerView& view = this->view();
+  const LayerView& view = host_view();
   const std::size_t n_mean = at(n_group()) * at(view.shape.key_dim), n_covariance = n_mean * at(view.shape.key_dim);
   std::vector<std::vector<double>> scores(at(n_kv_head()));
   for (int h = 0; h < n_kv_head(); ++h) scores[at(h)].resize(at(n_group()) * at(n_entries(h)));
@@ -504,7 +504,7 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
     if (view_.statistics != nullptr) {
       if (auto norms = view_.statistics->projected_value_norms()) return *std::move(norms);
     }
-    const LayerView& view = this->view();
+    const LayerView& view = host_view();
     const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
     Columns norms = entry_columns(*this);
     const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // numbers of one group

@@ -22,10 +22,10 @@ GroupReduction group_reduction(const EvictionOptions& options) {
   return options.text_of("group") == "max" ? GroupReduction::kMax : GroupReduction::kMean;
 }
 
-void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out) {
+void pool_row(std::span<const float> in, ScorePooling pool, int kernel, std::span<float> out) {
   const auto n = static_cast<std::ptrdiff_t>(in.size());
   const std::ptrdiff_t half = kernel / 2;
-  if (pool == Pooling::kNone) {
+  if (pool == ScorePooling::kNone) {
     std::copy(in.begin(), in.end(), out.begin());
     return;
   }
@@ -39,13 +39,13 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
     const std::ptrdiff_t end = std::min(begin + kTokens, n);
     const auto first_of = [&](std::ptrdiff_t i) { return std::max<std::ptrdiff_t>(i - half, 0); };
     for (std::ptrdiff_t i = begin; i < end; ++i) values[i - begin] = x[first_of(i)];
-    if (pool == Pooling::kAverage) std::copy(values, values + (end - begin), sums);
+    if (pool == ScorePooling::kAverage) std::copy(values, values + (end - begin), sums);
     for (std::ptrdiff_t shift = 1; shift < kernel; ++shift) {
       // Takes neighbour number `shift`, counted from the first that exists, of the tokens that have it. Tokens near the
       // begin have fewer neighbours before them.
       const std::ptrdiff_t inner = std::clamp(half, begin, end);
       const auto take = [&](std::ptrdiff_t i, std::ptrdiff_t neighbour) {
-        if (pool == Pooling::kMax) {
+        if (pool == ScorePooling::kMax) {
           float& value = values[i - begin];
           value = value < x[neighbour] ? x[neighbour] : value;
         } else {
@@ -56,7 +56,7 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
         if (shift <= i + half && shift < n) take(i, shift);
       }
       const std::ptrdiff_t stop = std::min(end, n - shift + half);
-      if (pool == Pooling::kMax) {
+      if (pool == ScorePooling::kMax) {
         for (std::ptrdiff_t i = inner; i < stop; ++i) {
           const float neighbour = x[i - half + shift];
           values[i - begin] = values[i - begin] < neighbour ? neighbour : values[i - begin];
@@ -67,7 +67,7 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
     }
     for (std::ptrdiff_t i = begin; i < end; ++i) {
       out[static_cast<std::size_t>(i)] =
-          pool == Pooling::kMax ? values[i - begin] : static_cast<float>(sums[i - begin] / kernel);
+          pool == ScorePooling::kMax ? values[i - begin] : static_cast<float>(sums[i - begin] / kernel);
     }
   }
 }
@@ -89,7 +89,7 @@ std::vector<float> group_only(std::span<const float> columns, int n_group, Group
   return out;
 }
 
-std::vector<float> pool_then_group(std::span<const float> columns, int n_group, Pooling pool, int kernel,
+std::vector<float> pool_then_group(std::span<const float> columns, int n_group, ScorePooling pool, int kernel,
                                    GroupReduction reduction) {
   const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
   std::vector<float> pooled(columns.size());
@@ -102,7 +102,9 @@ std::vector<float> pool_then_group(std::span<const float> columns, int n_group, 
 std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,
                                   GroupReduction reduction) {
   const std::string& name = options.text_of("pool");
-  const Pooling pool = name == "none" ? Pooling::kNone : name == "avg" ? Pooling::kAverage : Pooling::kMax;
+  const ScorePooling pool = name == "none"  ? ScorePooling::kNone
+                            : name == "avg" ? ScorePooling::kAverage
+                                            : ScorePooling::kMax;
   const auto kernel = static_cast<int>(options.integer("kernel"));
   if (options.text_of("order") == "group-then-pool") {
     const std::vector<float> grouped = group_only(columns, n_group, reduction);

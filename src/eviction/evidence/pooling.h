@@ -9,7 +9,7 @@
 
 namespace winnow {
 
-enum class Pooling { kNone, kMax, kAverage };
+enum class ScorePooling { kNone, kMax, kAverage };
 enum class GroupReduction { kMean, kMax };
 
 // Returns the options pool, kernel, order and group, for scorers that read them.
@@ -19,10 +19,10 @@ GroupReduction group_reduction(const EvictionOptions& options);
 
 // Pools a row with stride 1 to the same length. Max ignores places outside the row; average counts them as zeros and
 // always divides by kernel.
-void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out);
+void pool_row(std::span<const float> in, ScorePooling pool, int kernel, std::span<float> out);
 
 // Returns columns [n_group][n] pooled and then reduced to [n].
-std::vector<float> pool_then_group(std::span<const float> columns, int n_group, Pooling pool, int kernel,
+std::vector<float> pool_then_group(std::span<const float> columns, int n_group, ScorePooling pool, int kernel,
                                    GroupReduction reduction);
 
 // Returns columns [n_group][n] pooled and reduced to [n], in the order of the options. `reduction` is the options' or

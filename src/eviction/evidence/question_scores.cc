@@ -24,7 +24,7 @@ void add_question_scores(LayerEvidence& evidence, const EvictionOptions& options
   evidence.for_each_head([&](int h) {
     const auto head = static_cast<std::size_t>(h);
     const std::vector<float> pooled =
-        pool_then_group(rms[head], evidence.n_group(), Pooling::kMax, kKernel, GroupReduction::kMean);
+        pool_then_group(rms[head], evidence.n_group(), ScorePooling::kMax, kKernel, GroupReduction::kMean);
     for (std::size_t i = 0; i < pooled.size(); ++i) scores[head][i] += weight * pooled[i];
   });
 }

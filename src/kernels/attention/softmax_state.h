@@ -70,7 +70,7 @@ class GroupSoftmaxes {
   GroupSoftmaxes() = default;
   GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { reserve(n, n_group, value_dim); }
 
-  // Makes room for n slices of that size, without shrinking the memory; the
+  // Makes room for n slices of that size. The memory never shrinks.
   void reserve(std::size_t n, int n_group, int value_dim) {
     const std::size_t n_states = n * static_cast<std::size_t>(n_group);
     const std::size_t n_values = n_states * static_cast<std::size_t>(value_dim);

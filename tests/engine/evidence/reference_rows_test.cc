@@ -418,7 +418,7 @@ class Failing final : public Scorer {
   static inline bool fails = false;
   EvidenceNeeds needs(const EvictionOptions& options) const override { return find_scorer("knorm").needs(options); }
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
-    if (fails && evidence.view().layer == 1) throw Error(ErrorCode::kCancelled, "told to fail");
+    if (fails && evidence.layer().layer == 1) throw Error(ErrorCode::kCancelled, "told to fail");
     return find_scorer("knorm").score(evidence, options);
   }
 };
