@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "engine/engine_test_support.h"
@@ -423,26 +424,40 @@ class Failing final : public Scorer {
   }
 };
 
+// Two sessions before a cut of a turn that is to fail: the second has been fed the turn without a cut.
+struct BeforeATurn {
+  BeforeATurn(Engine& engine, const char* method) : session(opened(engine, method)) {
+    session.prefill(random_tokens(300, 300, 1));
+    uncut.emplace(session.fork());
+    uncut->append(turn);
+  }
+
+  const std::vector<Token> turn = random_tokens(50, 300, 2), later = random_tokens(12, 300, 3);
+  Session session;
+  std::optional<Session> uncut;
+
+ private:
+  static Session opened(Engine& engine, const char* method) {
+    SessionOptions options;
+    options.eviction = EvictionOptions::parse(method);
+    options.budget = Budget::parse("100");
+    options.decode_cut = SessionOptions::DecodeCut::kTotal;
+    options.cut_every = 4;
+    return engine.open(options);
+  }
+};
+
 TEST(RefittedValues, OutliveACutThatFails) {
   register_scorer("failing", std::make_unique<Failing>());
   const auto engine = small_engine();
-  SessionOptions options;
-  options.eviction = EvictionOptions::parse("snapkv:scorer=failing,window=4,fit=values,bits=4");
-  options.budget = Budget::parse("100");
-  options.decode_cut = SessionOptions::DecodeCut::kTotal;
-  options.cut_every = 4;
-  Session session = engine->open(options);
-  session.prefill(random_tokens(300, 300, 1));
-  Session uncut = session.fork();
-  const std::vector<Token> turn = random_tokens(50, 300, 2), later = random_tokens(12, 300, 3);
-  uncut.append(turn);
+  BeforeATurn before(*engine, "snapkv:scorer=failing,window=4,fit=values,bits=4");
   Failing::fails = true;
-  expect_error(ErrorCode::kCancelled, "told to fail", [&] { session.prefill(turn); });
+  expect_error(ErrorCode::kCancelled, "told to fail", [&] { before.session.prefill(before.turn); });
   Failing::fails = false;
-  EXPECT_EQ(kept_positions(session), kept_positions(uncut));
+  EXPECT_EQ(kept_positions(before.session), kept_positions(*before.uncut));
   // Cuts while decoding refit no values: entries that they move keep their codes.
-  EXPECT_EQ(decode_all(session, later), decode_all(uncut, later));
-  EXPECT_EQ(kept_positions(session), kept_positions(uncut));
+  EXPECT_EQ(decode_all(before.session, before.later), decode_all(*before.uncut, before.later));
+  EXPECT_EQ(kept_positions(before.session), kept_positions(*before.uncut));
 }
 
 // The turn is fed, and there is no memory for its cut, which the next one makes up for.
@@ -450,19 +465,11 @@ TEST(RefittedValues, OutliveACutWithoutMemory) {
   constexpr std::size_t kLimit = 64 << 20;
   const auto engine =
       Engine::create(tiny_model(kSmallModel), {.n_threads = 2, .kv_bytes_limit = kLimit, .n_batch = 48});
-  SessionOptions options;
-  options.eviction = EvictionOptions::parse("snapkv:window=4,fit=values,bits=4");
-  options.budget = Budget::parse("100");
-  options.decode_cut = SessionOptions::DecodeCut::kTotal;
-  options.cut_every = 4;
-  Session session = engine->open(options);
-  session.prefill(random_tokens(300, 300, 1));
-  Session uncut = session.fork();
-  const std::vector<Token> turn = random_tokens(50, 300, 2), later = random_tokens(12, 300, 3);
-  uncut.append(turn);
+  BeforeATurn before(*engine, "snapkv:window=4,fit=values,bits=4");
+  Session& session = before.session;
   const auto n_steps = [&](Session& fork) {
     Session* of_turn[] = {&fork};
-    Prefill prefill = engine->start_prefill(of_turn, turn);
+    Prefill prefill = engine->start_prefill(of_turn, before.turn);
     int n = 1;
     while (prefill.step()) ++n;
     return n;
@@ -471,7 +478,7 @@ TEST(RefittedValues, OutliveACutWithoutMemory) {
   const int n = n_steps(whole);
   {
     Session* of_turn[] = {&session};
-    Prefill prefill = engine->start_prefill(of_turn, turn);
+    Prefill prefill = engine->start_prefill(of_turn, before.turn);
     for (int i = 1; i < n; ++i) prefill.step();
     const PoolStatistics pool = engine->impl().pool->statistics();
     const std::size_t attention = ReferenceAttention::bytes_for(engine->model()->impl().spec, engine->impl().layers,
@@ -479,9 +486,9 @@ TEST(RefittedValues, OutliveACutWithoutMemory) {
     const auto rest = engine->impl().pool->reserve(kLimit - pool.bytes_in_use - pool.bytes_reserved - attention);
     expect_error(ErrorCode::kOutOfMemory, [&] { prefill.step(); });
   }
-  ASSERT_EQ(kept_positions(session), kept_positions(uncut));
+  ASSERT_EQ(kept_positions(session), kept_positions(*before.uncut));
   // Cuts while decoding refit no values, and leave none waiting: a file has no place for those.
-  decode_all(session, later);
+  decode_all(session, before.later);
   const std::string path = testing::TempDir() + "no_memory.session";
   session.save(path);
   EXPECT_EQ(kept_positions(engine->load_session(path)), kept_positions(session));
