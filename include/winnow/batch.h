@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -199,7 +200,8 @@ class Batch {
 
   // Queues a request and returns its number, 1 or more. The grammar is parsed on the caller's thread. Throws QueueFull,
   // and Error(kCancelled) after drain(). Everything else that can be wrong with a request reaches on_done.
-  std::uint64_t submit(BatchRequest request, BatchCallbacks callbacks);
+  //   follows: requests that this one belongs to; while one of them is under way, drain() does not refuse it
+  std::uint64_t submit(BatchRequest request, BatchCallbacks callbacks, std::span<const std::uint64_t> follows = {});
 
   // Ends a request as soon as the step or slice under way is over, which frees its pages. Does nothing for a request
   // that is done.

@@ -117,13 +117,13 @@ Batch::~Batch() {
   impl_->thread.join();
 }
 
-std::uint64_t Batch::submit(BatchRequest request, BatchCallbacks callbacks) {
+std::uint64_t Batch::submit(BatchRequest request, BatchCallbacks callbacks, std::span<const std::uint64_t> follows) {
   auto job = std::make_unique<BatchJob>();
   job->request = std::move(request);
   job->callbacks = std::move(callbacks);
   job->submitted = BatchClock::now();
   make_samplers(*job, *impl_->engine, impl_->options);
-  return impl_->inbox.submit(std::move(job));
+  return impl_->inbox.submit(std::move(job), follows);
 }
 
 void Batch::cancel(std::uint64_t id) { impl_->inbox.cancel(id); }

@@ -7,9 +7,10 @@
 
 namespace winnow {
 
-std::uint64_t RequestInbox::submit(std::unique_ptr<BatchJob> job) {
+std::uint64_t RequestInbox::submit(std::unique_ptr<BatchJob> job, std::span<const std::uint64_t> follows) {
   const std::lock_guard lock(mutex_);
-  if (is_draining_ || is_stopping_) {
+  const auto is_live = [&](std::uint64_t id) { return live_.contains(id); };
+  if (is_closed_ || is_stopping_ || (is_draining_ && std::ranges::none_of(follows, is_live))) {
     throw Error(ErrorCode::kCancelled, "no more requests are accepted: this process is shutting down");
   }
   // Requests that can start at once pass through the queue, too, so it has room for them besides those that wait.
@@ -95,7 +96,7 @@ RequestInbox::News RequestInbox::take() {
 
 JobQueue RequestInbox::close() {
   const std::lock_guard lock(mutex_);
-  is_draining_ = true;
+  is_closed_ = true;
   return std::exchange(incoming_, {});
 }
 

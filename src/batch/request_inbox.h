@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -22,7 +23,7 @@ class RequestInbox {
   explicit RequestInbox(const BatchOptions& options) : options_(options) {}
 
   // Takes a request and returns its number. Throws what Batch::submit throws.
-  std::uint64_t submit(std::unique_ptr<BatchJob> job);
+  std::uint64_t submit(std::unique_ptr<BatchJob> job, std::span<const std::uint64_t> follows = {});
   void cancel(std::uint64_t id);
   // Refuses further requests. Returns true once all that were taken are done, or false after this many seconds.
   bool drain(double seconds);
@@ -69,7 +70,7 @@ class RequestInbox {
   std::uint64_t next_id_ = 1;
   std::int64_t n_refused_ = 0;
   std::optional<BatchClock::time_point> turn_begin_;  // nullopt: the batch is idle
-  bool is_draining_ = false, is_stopping_ = false;
+  bool is_draining_ = false, is_stopping_ = false, is_closed_ = false;
   BatchStatistics statistics_;
   std::vector<BatchEntry> entries_;
 };

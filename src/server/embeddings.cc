@@ -112,7 +112,7 @@ class Run {
       mailbox->arrived.notify_one();
     };
     try {
-      ids_.push_back(batch_.submit(std::move(one), std::move(callbacks)));
+      ids_.push_back(batch_.submit(std::move(one), std::move(callbacks), ids_));
     } catch (const QueueFull&) {
       if (ids_.empty()) throw;
       return false;

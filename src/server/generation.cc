@@ -185,7 +185,7 @@ void Generation::submit_next() {
     mailbox->finish_answer(first + answer, reason);
   };
   callbacks.on_done = [mailbox, number](const BatchResult& result) { mailbox->finish_prompt(number, result); };
-  ids_.push_back(batch_.submit(prompt, std::move(callbacks)));
+  ids_.push_back(batch_.submit(prompt, std::move(callbacks), ids_));
 }
 
 void Generation::submit_more() {

@@ -298,6 +298,24 @@ TEST_F(BatchTest, TheRowsThatCutsWhileDecodingSaveAreCounted) {
   EXPECT_EQ(bytes("h2o:window=0", 4), bytes("snapkv:window=4", 4));
 }
 
+TEST_F(BatchTest, WhatARequestStillHasToSubmitIsTakenWhileItDrains) {
+  const auto batch = make_batch();
+  Listener first, second;
+  std::atomic<bool> is_over = false;
+  first.wants_token = [&](const BatchToken&) { return !is_over; };
+  const std::uint64_t id = batch->submit(batch_request(0, 40, 1, batch_options(), 400), first.callbacks());
+  first.wait_for_tokens(1);
+  EXPECT_FALSE(batch->drain(0));
+  const BatchRequest next = batch_request(0, 30, 2, batch_options(), 3);
+  expect_error(ErrorCode::kCancelled, "shutting down", [&] { batch->submit(next, {}); });
+  const std::uint64_t follows[] = {id};
+  batch->submit(next, second.callbacks(), follows);
+  is_over = true;
+  EXPECT_TRUE(batch->drain(60));
+  EXPECT_EQ(second.wait().reason, FinishReason::kLength);
+  expect_error(ErrorCode::kCancelled, "shutting down", [&] { batch->submit(next, {}, follows); });
+}
+
 TEST_F(BatchTest, ACallbackThatThrowsHarmsNobody) {
   std::atomic<int> n_warnings = 0;
   const auto batch = make_batch({.on_warning = [&](const std::string&) { ++n_warnings; }});
