@@ -25,8 +25,6 @@ endif()
 foreach(name IN ITEMS cli shared)
   if(TARGET winnow_${name})
     set_target_properties(winnow_${name} PROPERTIES INSTALL_RPATH "${winnow_rpath_of_${name}}")
-    # An rpath, unlike a runpath, holds for the libraries' own libraries, too.
-    target_link_options(winnow_${name} PRIVATE LINKER:--disable-new-dtags)
   endif()
 endforeach()
 if(WINNOW_HAS_OWN_LLAMA AND TARGET winnow_cli)
