@@ -79,18 +79,6 @@ std::vector<std::vector<std::int32_t>> entries_seen_everywhere(const LayerView& 
   return seen;
 }
 
-std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<std::int32_t>> everywhere,
-                                                    const RepeatedPart& part) {
-  std::vector<std::vector<std::int32_t>> seen;
-  for (const std::vector<std::int32_t>& of_head : everywhere) {
-    const auto near = std::lower_bound(of_head.begin(), of_head.end(), part.near_first);
-    std::vector<std::int32_t>& entries = seen.emplace_back(of_head.begin(), near);
-    for (std::int32_t i = part.near_first; i < part.near_end; ++i) entries.push_back(i);
-    entries.insert(entries.end(), std::lower_bound(near, of_head.end(), part.near_end), of_head.end());
-  }
-  return seen;
-}
-
 std::vector<std::vector<std::int32_t>> entries_seen_near_last(std::span<const std::vector<std::int32_t>> everywhere,
                                                               const RepeatedPart& part) {
   std::vector<std::vector<std::int32_t>> seen;
@@ -104,6 +92,15 @@ std::vector<std::vector<std::int32_t>> entries_seen_near_last(std::span<const st
         entries.push_back(i);
       }
     }
+  }
+  return seen;
+}
+
+std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<std::int32_t>> everywhere,
+                                                    const RepeatedPart& part) {
+  std::vector<std::vector<std::int32_t>> seen = entries_seen_near_last(everywhere, part);
+  for (std::size_t h = 0; h < seen.size(); ++h) {
+    std::inplace_merge(seen[h].begin(), seen[h].begin() + std::ssize(everywhere[h]), seen[h].end());
   }
   return seen;
 }

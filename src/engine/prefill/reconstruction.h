@@ -29,12 +29,12 @@ LateRepeat late_repeat(const ModelSpec& spec);
 // Returns the entries of a layer that the rows of a late repeat see wherever the tokens are that they repeat: of every
 // head the eighth that the view's reference rows attend to most, and the first and last ones. [n_kv_head], ascending.
 std::vector<std::vector<std::int32_t>> entries_seen_everywhere(const LayerView& view, const ParallelFor& parallel_for);
-// Returns these with those near a part: what its rows see. [n_kv_head], ascending.
-std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<std::int32_t>> everywhere,
-                                                    const RepeatedPart& part);
-// Returns the same with those last that are only near the part: a layer's parts have the others in common.
+// Return these with those near a part: what its rows see, [n_kv_head]. The first puts those last that are only near the
+// part, since a layer's parts have the others in common; the second returns all in ascending order.
 std::vector<std::vector<std::int32_t>> entries_seen_near_last(std::span<const std::vector<std::int32_t>> everywhere,
                                                               const RepeatedPart& part);
+std::vector<std::vector<std::int32_t>> entries_seen(std::span<const std::vector<std::int32_t>> everywhere,
+                                                    const RepeatedPart& part);
 // Returns how many entries of a prompt of n_tokens the rows of a part see at most: all of a short one.
 std::int32_t most_entries_seen(const LateRepeat& repeat, std::int32_t n_tokens);
 // Returns the entries behind the prompt's that its late repeat needs room for in the layer that is read: a part's own,

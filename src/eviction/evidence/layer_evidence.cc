@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,8 +70,8 @@ int stored_rows(const LayerView& view, int n_rows) {
       return head.n_entries - count_below(head, view.n_tokens - n) == n;
     });
   };
-  while (n_rows > 1 && !are_stored(n_rows)) --n_rows;
-  return n_rows;
+  // If so many are stored, fewer are, too.
+  return *std::ranges::partition_point(std::views::iota(2, n_rows + 1), are_stored) - 1;
 }
 
 }  // namespace
