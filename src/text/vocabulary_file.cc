@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kKindOfWords = "tokenizer.ggml.pre";
 constexpr std::string_view kKindOfTokenizer = "tokenizer.ggml.model";
 
-// Of tokenizers. Gemma 4's has byte pairs of characters, and bytes for those that are no token.
+// These are kinds of tokenizers. Gemma 4's has byte pairs of characters, and bytes for those that are no token.
 constexpr std::string_view kBytePairs = "gpt2", kGemma4 = "gemma4";
 constexpr std::array<std::string_view, 5> kKinds = {"llama", kBytePairs, kGemma4, "no_vocab", "none"};
 

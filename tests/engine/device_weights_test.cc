@@ -205,7 +205,7 @@ TEST(DeviceWeights, AsManyLayersStayAsFit) {
   expect_error(ErrorCode::kInvalidArgument, "0 or more", [&] { engine_with(model, -2, "host:64"); });
 }
 
-// Where all weights fit, but not what a layer is converted to, or not with room for graphs, layers are streamed.
+// Layers are streamed where all weights fit, but not what a layer is converted to, or not with room for graphs.
 TEST(DeviceWeights, LeaveRoomForAConvertedLayerAndForGraphs) {
   const std::shared_ptr<const Model> model = tiny_model({.n_layer = 6, .weight_type = 1});  // f16
   const auto weights_in = [&](std::size_t bytes, const auto& look) {

@@ -125,7 +125,7 @@ TEST(Scorers, H2oSumsTheWholeMatrixOrItsLastRows) {
   }
 }
 
-// Of rows that an earlier cut has dropped in some head, it is not known what they saw: they do not count.
+// Rows that an earlier cut has dropped in some head do not count: it is not known what they saw.
 TEST(Scorers, H2oCountsTheRowsThatAllHeadsHaveStored) {
   RandomCache cache(1, 2, 2, 16, kTokens, 2);
   std::erase_if(cache.stored[0][0], [](std::int32_t p) { return p >= 10 && p < kTokens - 8; });

@@ -192,7 +192,7 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   EXPECT_NE(refusal(R"({"allOf":[)" + options + "]}").find("too many parts"), std::string::npos);
 }
 
-// What a conversion copies or looks up once for each part of a schema counts as a step, too.
+// Copies and look-ups that a conversion makes for each part of a schema count as steps, too.
 TEST_F(SchemaGrammarTest, PartsThatAreJoinedAreCounted) {
   constexpr int kMany = test::kHasSanitizers ? 10'000 : 30'000;
   const auto name = [](int i) { return "a" + std::to_string(i); };

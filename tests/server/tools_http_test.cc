@@ -195,7 +195,7 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   status({{"type", "object"}, {"properties", {{"x", {{"type", "string"}, {"pattern", "^(?=(a|b)*a(a|b){40}$)"}}}}}});
 }
 
-// What a template adds to the messages' texts is counted before it is tokenised.
+// The text that a template adds to the messages is counted before it is tokenised.
 TEST_F(ToolsHttpTest, LongCallsAndThoughtsDoNotFit) {
   start();
   const std::string large(std::size_t{1} << 20, 'x');

@@ -209,7 +209,7 @@ TEST(Analysis, EveryPlantedViolationIsFound) {
   EXPECT_EQ(found([](LayerLosses& l) { l.loss_head[1] = std::nan(""); }), 2U);
 }
 
-// What a head keeps for certain is measured with the window that its cut has, which small budgets make shorter.
+// The entries that a head keeps for certain are those of the window that its cut has, which small budgets make shorter.
 TEST(Analysis, BoundsHoldWhereTheWindowIsNarrowed) {
   const Analysis analysis =
       analyse(tiny_engine(), options_of({"critical-ada-snapkv", "critical-snapkv:window=16"}, {"10%", "20%"}, 120, 9));
