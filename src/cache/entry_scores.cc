@@ -27,7 +27,7 @@ class EntryScores::HeadScores {
   }
 
  private:
-  std::shared_ptr<void> reservation_;
+  Reservation reservation_;
   std::vector<std::byte> rows_;
 };
 

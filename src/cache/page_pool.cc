@@ -375,7 +375,7 @@ void PagePool::put_back(Page* page) noexcept {
   }
 }
 
-std::shared_ptr<void> PagePool::reserve(std::size_t bytes) {
+Reservation PagePool::reserve(std::size_t bytes) {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->require_room(bytes);
@@ -384,7 +384,7 @@ std::shared_ptr<void> PagePool::reserve(std::size_t bytes) {
     impl_->update_peak();
   }
   // The handle is non-null only so that it is true in a condition. If its allocation fails, the deleter is called.
-  return std::shared_ptr<void>(this, [pool = shared_from_this(), bytes](void*) { pool->unreserve(bytes); });
+  return Reservation(this, [pool = shared_from_this(), bytes](void*) { pool->unreserve(bytes); });
 }
 
 void PagePool::unreserve(std::size_t bytes) noexcept {

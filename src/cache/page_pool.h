@@ -61,6 +61,9 @@ struct PoolStatistics {
   std::size_t pages_in_use;
 };
 
+// Bytes that count towards a pool's limit until the last copy of this is gone.
+using Reservation = std::shared_ptr<void>;
+
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
   // Returns a new pool. A byte_limit of 0 means no limit. Throws Error(kInvalidArgument) for a limit below 4,096 bytes,
@@ -86,8 +89,8 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   void release(PageId id) noexcept;
 
   // Counts memory that is not pages (a prefill's staging buffer) towards the same limit and peak.
-  // Throws Error(kOutOfMemory). The reservation ends with the returned handle.
-  std::shared_ptr<void> reserve(std::size_t bytes);
+  // Throws Error(kOutOfMemory).
+  Reservation reserve(std::size_t bytes);
 
   // Gives free pages of host memory back to the operating system. Only whole pages of the operating system can go, so
   // up to two of them stay with each run of neighbouring free pages.

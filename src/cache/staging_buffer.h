@@ -64,7 +64,7 @@ class StagingBuffer final : public EntrySink {
   };
   struct Block {
     int last_layer = 0;                           // the last layer that uses the block
-    std::shared_ptr<void> reservation = nullptr;  // outlives the memory that it counts
+    Reservation reservation = {};  // outlives the memory that it counts
     MemoryBlock memory = {};                      // a layer's two arrays below
   };
   // Returns the layout of every layer.
@@ -92,7 +92,7 @@ class StagingBuffer final : public EntrySink {
   std::size_t key_bytes_ = 0;    // of a row
   std::size_t value_bytes_ = 0;  // of a row
   std::size_t bytes_;
-  std::shared_ptr<void> positions_reservation_;
+  Reservation positions_reservation_;
   std::vector<std::int32_t> positions_;  // [n_tokens], the same for all heads
   std::vector<Block> blocks_;
   std::byte* keys_ = nullptr;    // [n_kv_head][n_tokens][key_dim], key_type

@@ -7,7 +7,7 @@
 #include "engine/engine_impl.h"
 #include "engine/evidence/key_feedback.h"
 #include "engine/evidence/reference_attention.h"
-#include "engine/prefill/loss_search.h"
+#include "engine/prefill/first_cut.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/session_options.h"
 #include "eviction/cut/fitting_window.h"
@@ -16,179 +16,230 @@
 namespace winnow {
 namespace {
 
-// Returns how many of n_layers layers can be taken together within the limit, where the prompt takes bytes_one_by_one
-// bytes if it goes through the layers of `shape` one by one.
-int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_layers, std::int32_t n_staged,
-                    std::size_t bytes_one_by_one) {
-  const std::size_t limit = engine.kv_bytes_limit;
-  if (limit == 0) return n_layers;
-  const std::size_t others = bytes_one_by_one - StagingBuffer::bytes_for(shape, n_staged);
-  return StagingBuffer::layers_within(limit / 2 - std::min(limit / 2, others), shape, n_staged, n_layers);
+std::size_t pages_of(std::int64_t n_entries) {
+  return static_cast<std::size_t>((n_entries + kPageEntries - 1) / kPageEntries);
 }
 
-}  // namespace
-
+// The bytes of the pages that hold entries in one machine's layers. Every head's last page may hold a single entry.
 // How a cut shares entries among layers is not known in advance: all that it keeps may be in these layers, as far as
-// their heads hold it.
-RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
-                          std::int32_t n_prompt, std::int32_t n_decode) {
-  const Model::Impl& model = engine.model->impl();
-  const CacheShape whole_shape = cache_shape(model.spec, options);
-  const CacheShape shape = whole_shape.with_layers(layers.first, layers.last);
-  const EvidenceNeeds needs = evidence_needs(options);
-  const std::int64_t n_heads = whole_shape.n_cut_heads(), n_own_heads = shape.n_cut_heads();
-  const std::int64_t whole = n_prompt * n_heads;
-  std::int64_t total =
-      options.eviction.evicts() ? budget_entries(options.budget->most(), whole_shape, n_prompt) : whole;
-  const bool has_loss = options.budget && options.budget->unit == Budget::Unit::kLoss;
-  const std::int32_t n_held_out = has_loss ? held_out_tokens(n_prompt) : 0;
-  if (has_loss) total = n_held_out > 0 ? std::min(total, whole - 1) : whole;
-  if (total < whole) {
-    const CutShape to_cut = cut_shape(whole_shape, n_prompt, total);
-    const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
+// their heads hold it. Layers differ in size, so each is counted as the largest, up to what its heads hold.
+class PageBytes {
+ public:
+  PageBytes(const CacheShape& shape, int n_threads) : plain_(shape.plain()), n_threads_(n_threads) {}
+
+  // Returns those of the layers that methods cut, stored as `types` says: n_entries in all heads, of n_tokens tokens.
+  // n_later entries more come afterwards. These are stored in plain pages until the pages are full, and so are a head's
+  // first ones.
+  std::size_t cut(const CacheShape& types, std::int64_t n_entries, std::int64_t n_later, std::int64_t n_tokens) const {
+    if (!types.has_codes()) return entries(types, n_entries + n_later, n_tokens);
+    // The first and the last page of each head, and pages that are being coded while they are still held plain.
+    const std::size_t turning =
+        2 * of_heads(plain_, 1) + static_cast<std::size_t>(n_threads_) * (largest_page(types) + largest_page(plain_));
+    const std::int64_t n_heads = plain_.n_cut_heads();
+    return entries(types, n_entries, n_tokens) + in_more_bits(types, n_entries) + turning +
+           (n_later > n_heads ? entries(plain_, n_later, n_later / n_heads + 1) : 0);
   }
 
-  // Every head's last page may hold a single entry. Layers differ in size, so each is counted as the largest, up to
-  // what its heads hold. Entries that come later are stored in plain pages until these are full, and so are a head's
-  // first ones.
-  const CacheShape plain = shape.plain();
-  const bool refits = total < whole && options.eviction.fit == Fit::kValues;
-  const CacheShape cut_types = refits ? shape.held() : shape;  // what a cut stores until its values are refitted
-  const auto largest_page = [&](const CacheShape& types) {
+  // Returns those of the layers with windows after n_tokens tokens, the last n_new of which are fed together. A
+  // window's first entry may be anywhere on its page.
+  std::size_t windows(std::int64_t n_tokens, std::int64_t n_new) const {
+    std::size_t bytes = 0;
+    for (int l = 0; l < plain_.n_layer(); ++l) {
+      const LayerShape& layer = plain_.layer(l);
+      if (layer.sliding_window == 0 || layer.n_kv_head == 0) continue;
+      const std::int64_t n = std::min(n_tokens, layer.sliding_window + n_new) + kPageEntries - 1;
+      bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * plain_.page_bytes(l);
+    }
+    return bytes;
+  }
+
+ private:
+  static std::size_t largest_page(const CacheShape& types) {
     std::size_t largest = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
       if (types.layer(l).is_cut()) largest = std::max(largest, types.page_bytes(l));
     }
     return largest;
-  };
-  // Returns the bytes of n_pages pages in every head.
-  const auto heads_bytes = [&](const CacheShape& types, std::size_t n_pages) {
+  }
+
+  // Returns the bytes of n_pages pages in every head that is cut.
+  static std::size_t of_heads(const CacheShape& types, std::size_t n_pages) {
     std::size_t bytes = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
       if (types.layer(l).is_cut()) bytes += static_cast<std::size_t>(types.layer(l).n_kv_head) * types.page_bytes(l);
     }
     return bytes * n_pages;
-  };
-  const auto pages_of = [](std::int64_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); };
-  const auto cut_bytes = [&](const CacheShape& types, std::int64_t n_entries, std::int64_t n_later,
-                             std::int64_t n_tokens) {
-    const auto bytes_of = [&](const CacheShape& stored, std::int64_t n, std::int64_t n_in_head) {
-      const std::int64_t n_pages = (n + n_own_heads * (kPageEntries - 1)) / kPageEntries;
-      return std::min(static_cast<std::size_t>(n_pages) * largest_page(stored),
-                      heads_bytes(stored, pages_of(n_in_head)));
-    };
-    if (!types.has_codes()) return bytes_of(types, n_entries + n_later, n_tokens);
-    // The first and the last page of each head, and pages that are being coded while they are still held plain.
-    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(engine.most_threads) *
-                                                                (largest_page(types) + largest_page(plain));
-    // The part of a head in more bits is rounded up to a page while layers are cut one after the other.
-    std::size_t high_extra = 0;
-    if (types.high) {
-      std::size_t most = 0;
-      for (int l = 0; l < types.n_layer(); ++l) {
-        if (types.layer(l).is_cut()) most = std::max(most, types.high_page_bytes(l) - types.page_bytes(l));
-      }
-      const double n_pages = types.high->fraction * static_cast<double>(n_entries) / kPageEntries;
-      high_extra = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_own_heads)) * most;
-    }
-    return bytes_of(types, n_entries, n_tokens) + high_extra + turning +
-           (n_later > n_own_heads ? bytes_of(plain, n_later, n_later / n_own_heads + 1) : 0);
-  };
-  // A window's first entry may be anywhere on its page.
-  const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
-    std::size_t bytes = 0;
-    for (int l = 0; l < shape.n_layer(); ++l) {
-      const LayerShape& layer = shape.layer(l);
-      if (layer.sliding_window == 0 || layer.n_kv_head == 0) continue;
-      const std::int64_t n = std::min(n_tokens, layer.sliding_window + n_new) + kPageEntries - 1;
-      bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * plain.page_bytes(l);
-    }
-    return bytes;
-  };
-  const bool is_chunked = options.eviction.evicts() && options.prefill_chunk > 0 && n_prompt > options.prefill_chunk;
-  MemoryEstimate estimate{};
-  std::size_t prefill_peak = 0;
-  std::int32_t n_staged = 0;
-  if (is_chunked) {
-    const std::int64_t chunk = options.prefill_chunk;
-    prefill_peak =
-        cut_bytes(cut_types, std::min(whole, total), chunk * n_own_heads, n_prompt) + window_bytes(n_prompt, chunk);
-    estimate.hidden_bytes = static_cast<std::size_t>(chunk);
-  } else {
-    std::int32_t n_hidden = n_prompt;
-    n_staged = n_prompt;
-    if (total < whole && needs.reconstruction_pass) {
-      // The request to repeat has about twenty tokens, whatever the text of the context.
-      const std::vector<Token> stand_in(static_cast<std::size_t>(n_prompt), 0);
-      std::int32_t longest = 0;
-      for (const std::vector<Token>& part : reconstruction_parts(*engine.model, stand_in)) {
-        longest = std::max(longest, static_cast<std::int32_t>(part.size()));
-        n_hidden += static_cast<std::int32_t>(part.size());
-      }
-      n_staged += longest;
-    }
-    if (total < whole && needs.late_repeat) {
-      n_hidden += n_prompt;
-      n_staged += most_entries_behind(late_repeat(model.spec), n_prompt);
-    }
-    estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
-    // A stage of the cascade rounds the share of every head up.
-    prefill_peak = cut_bytes(cut_types, std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +
-                   estimate.kv_bytes_staging;
-    estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
-  estimate.hidden_bytes *= model.info.hidden_bytes_per_token();
 
-  if (n_held_out > 0) {
-    // The loss search forks the session, cuts the fork further and feeds it the held-out text, from which windows look
-    // back.
-    prefill_peak += cut_bytes(cut_types, std::min(whole, total + n_heads), n_held_out * n_own_heads, n_prompt) +
-                    2 * window_bytes(n_prompt, n_held_out);
-    if (refits) prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, n_prompt);
-    estimate.hidden_bytes += 3 * static_cast<std::size_t>(n_held_out) * model.info.hidden_bytes_per_token();
+  // Returns the bytes of n entries, no more than n_in_head of them in any head.
+  static std::size_t entries(const CacheShape& types, std::int64_t n, std::int64_t n_in_head) {
+    const std::int64_t n_pages = (n + types.n_cut_heads() * (kPageEntries - 1)) / kPageEntries;
+    return std::min(static_cast<std::size_t>(n_pages) * largest_page(types), of_heads(types, pages_of(n_in_head)));
   }
-  if (refits) {
-    prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, is_chunked ? options.prefill_chunk : n_prompt);
-  }
-  // A turn's keys are coded once it is through, and so may a prompt's be that were in more bits.
-  if (total < whole && (is_chunked || shape.high)) prefill_peak += key_feedback_bytes(shape);
 
-  // The scores of the last cut and of the present one; while layers are cut one after the other, those of a stage.
-  const std::size_t scores =
-      needs.earlier_scores && total < whole
-          ? (has_loss ? 4 : 2) * static_cast<std::size_t>(total + n_heads) * row_bytes(EntryScores::kStored, 1)
-          : 0;
-  const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
-  std::int64_t grown = n_decode;
-  if (options.decode_cut == SessionOptions::DecodeCut::kTotal) {
-    grown = std::min<std::int64_t>(grown, options.cut_every);
-  } else if (options.decode_cut == SessionOptions::DecodeCut::kOwn && total < whole) {
-    grown = std::min<std::int64_t>(grown, 1);
+  // Returns what n_entries entries take in addition because a part of them is stored in more bits. That of a head is
+  // rounded up to a page while layers are cut one after the other.
+  static std::size_t in_more_bits(const CacheShape& types, std::int64_t n_entries) {
+    if (!types.high) return 0;
+    std::size_t most = 0;
+    for (int l = 0; l < types.n_layer(); ++l) {
+      if (types.layer(l).is_cut()) most = std::max(most, types.high_page_bytes(l) - types.page_bytes(l));
+    }
+    const double n_pages = types.high->fraction * static_cast<double>(n_entries) / kPageEntries;
+    return (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(types.n_cut_heads())) * most;
   }
-  std::int64_t decoding = total;
-  if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
-    // A prompt shorter than the budget grows to the budget.
-    const std::int64_t final_total =
-        options.budget->is_relative()
-            ? total
-            : options.budget->total_entries(n_end, n_heads, whole_shape.cut_entry_bytes(n_end));
-    decoding = std::max(total, final_total);
+
+  const CacheShape plain_;
+  const int n_threads_;
+};
+
+// A prompt that a session with these options would be fed on the machine that holds these layers.
+class PlannedPrompt {
+ public:
+  PlannedPrompt(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
+                std::int32_t n_tokens)
+      : engine_(engine),
+        layers_(layers),
+        options_(options),
+        needs_(evidence_needs(options)),
+        n_tokens_(n_tokens),
+        model_shape_(cache_shape(spec(), options)),
+        shape_(model_shape_.with_layers(layers.first, layers.last)),
+        cut_(first_cut(options, model_shape_, n_tokens)),
+        pages_(shape_, engine.most_threads) {
+    if (!has_cut()) return;
+    const CutShape to_cut = cut_shape(model_shape_, n_tokens, cut_.total);
+    const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
   }
-  for (int l = layers.first; l < layers.last; ++l) {
-    const std::size_t state_bytes = model.info.layers[static_cast<std::size_t>(l)].state_bytes;
-    estimate.recurrent_bytes += 2 * state_bytes;  // the present state and the next
+
+  // Returns the estimate for the prompt and n_decode decoded tokens.
+  RangeEstimate with_decoded(std::int32_t n_decode) const {
+    MemoryEstimate memory{};
+    memory.kv_bytes_staging = staging_bytes();
+    memory.hidden_bytes = hidden_bytes();
+    for (int l = layers_.first; l < layers_.last; ++l) {
+      // The present state and the next.
+      memory.recurrent_bytes += 2 * engine_.model->impl().info.layers[static_cast<std::size_t>(l)].state_bytes;
+    }
+    const std::size_t beside = memory.recurrent_bytes + score_bytes();
+    std::size_t prefill = pages_of_cut() + memory.kv_bytes_staging + loss_search_bytes() + refit_bytes();
+    const int n_together = layers_together(beside + prefill - memory.kv_bytes_staging);
+    if (n_together > 1) {
+      const std::size_t staging = staging_bytes(n_together);
+      prefill += staging - std::exchange(memory.kv_bytes_staging, staging);
+    }
+    memory.kv_bytes_peak = beside + std::max(prefill, decode_bytes(n_decode));
+    return {.memory = memory, .n_together = n_together};
   }
-  int n_together = 1;
-  if (n_staged > 0 && engine.pipeline.layers_at_once(layers.size()) > 1 && !needs.all_queries && !needs.log_sum_exp) {
-    n_together = layers_together(engine, shape.plain(), layers.size(), n_staged,
-                                 estimate.recurrent_bytes + scores + prefill_peak);
-    const std::size_t staging = StagingBuffer::bytes_for(shape.plain(), n_staged, n_together);
-    prefill_peak += staging - std::exchange(estimate.kv_bytes_staging, staging);
+
+ private:
+  const ModelSpec& spec() const { return engine_.model->impl().spec; }
+  std::int64_t n_heads() const { return model_shape_.n_cut_heads(); }
+  std::int64_t n_entries() const { return n_tokens_ * n_heads(); }
+  bool has_cut() const { return cut_.total < n_entries(); }
+  bool refits() const { return has_cut() && options_.eviction.fit == Fit::kValues; }
+  bool is_chunked() const {
+    return options_.eviction.evicts() && options_.prefill_chunk > 0 && n_tokens_ > options_.prefill_chunk;
   }
-  estimate.kv_bytes_peak =
-      estimate.recurrent_bytes + scores +
-      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_own_heads, n_end) + window_bytes(n_end, 1));
-  return {.memory = estimate, .n_together = n_together};
+  // Returns the rows that go through the layers together.
+  std::int32_t n_rows() const { return is_chunked() ? options_.prefill_chunk : n_tokens_; }
+  // Returns the shape of what a cut stores until its values are refitted.
+  CacheShape stored_shape() const { return refits() ? shape_.held() : shape_; }
+  // A stage of the cascade rounds the share of every head up.
+  std::int64_t n_kept() const { return std::min(n_entries(), cut_.total + n_heads()); }
+
+  // Returns the repeats that follow the prompt. The request to repeat has about twenty tokens, whatever the text is.
+  PromptRepeats repeats() const {
+    if (is_chunked() || !has_cut() || !needs_.repeats_prompt()) return {};
+    return prompt_repeats(*engine_.model, needs_, std::vector<Token>(static_cast<std::size_t>(n_tokens_), 0));
+  }
+
+  std::size_t hidden_bytes() const { return hidden_bytes_of(n_rows() + repeats().n_rows(n_tokens_)) + held_out_rows(); }
+  std::size_t hidden_bytes_of(std::int32_t n) const {
+    return static_cast<std::size_t>(n) * engine_.model->impl().info.hidden_bytes_per_token();
+  }
+  // Returns the hidden states of the held-out text.
+  std::size_t held_out_rows() const { return 3 * hidden_bytes_of(cut_.n_held_out); }
+
+  std::int32_t n_staged() const { return n_tokens_ + repeats().n_entries_behind(n_tokens_); }
+  std::size_t staging_bytes(int n_together = 1) const {
+    return is_chunked() ? 0 : StagingBuffer::bytes_for(shape_.plain(), n_staged(), n_together);
+  }
+
+  // Returns the pages of the prompt at the worst moment of its cut.
+  std::size_t pages_of_cut() const {
+    if (!is_chunked()) return pages_.cut(stored_shape(), n_kept(), 0, n_tokens_) + pages_.windows(n_tokens_, 0);
+    const std::int64_t chunk = options_.prefill_chunk;
+    return pages_.cut(stored_shape(), std::min(n_entries(), cut_.total), chunk * shape_.n_cut_heads(), n_tokens_) +
+           pages_.windows(n_tokens_, chunk);
+  }
+
+  // The loss search forks the session, cuts the fork further and feeds it the held-out text, from which windows look
+  // back.
+  std::size_t loss_search_bytes() const {
+    if (cut_.n_held_out == 0) return 0;
+    return pages_.cut(stored_shape(), n_kept(), cut_.n_held_out * shape_.n_cut_heads(), n_tokens_) +
+           2 * pages_.windows(n_tokens_, cut_.n_held_out) +
+           (refits() ? ReferenceAttention::bytes_for(spec(), layers_, n_tokens_) : 0);
+  }
+
+  // Returns what refitting values takes, and coding keys again: a turn's once it is through, and a prompt's that were
+  // in more bits.
+  std::size_t refit_bytes() const {
+    return (refits() ? ReferenceAttention::bytes_for(spec(), layers_, n_rows()) : 0) +
+           (has_cut() && (is_chunked() || shape_.high) ? key_feedback_bytes(shape_) : 0);
+  }
+
+  // Returns the scores of the last cut and of the present one; while layers are cut one after the other, those of a
+  // stage.
+  std::size_t score_bytes() const {
+    if (!needs_.earlier_scores || !has_cut()) return 0;
+    const std::size_t n_cuts = options_.budget->unit == Budget::Unit::kLoss ? 4 : 2;
+    return n_cuts * static_cast<std::size_t>(cut_.total + n_heads()) * row_bytes(EntryScores::kStored, 1);
+  }
+
+  // Returns how many layers can be taken together where the prompt takes `others` bytes beside its staging buffer.
+  int layers_together(std::size_t others) const {
+    const bool keeps_rows = needs_.all_queries || needs_.log_sum_exp;
+    if (is_chunked() || keeps_rows || engine_.pipeline.layers_at_once(layers_.size()) == 1) return 1;
+    const std::size_t limit = engine_.kv_bytes_limit;
+    if (limit == 0) return layers_.size();
+    return StagingBuffer::layers_within(limit / 2 - std::min(limit / 2, others), shape_.plain(), n_staged(),
+                                        layers_.size());
+  }
+
+  // Returns the pages after n_decode decoded tokens.
+  std::size_t decode_bytes(std::int32_t n_decode) const {
+    const std::int64_t n_end = std::int64_t{n_tokens_} + n_decode;
+    const bool cuts_total = options_.decode_cut == SessionOptions::DecodeCut::kTotal;
+    std::int64_t n_grown = n_decode, kept = cut_.total;
+    if (cuts_total) {
+      n_grown = std::min<std::int64_t>(n_grown, options_.cut_every);
+    } else if (options_.decode_cut == SessionOptions::DecodeCut::kOwn && has_cut()) {
+      n_grown = std::min<std::int64_t>(n_grown, 1);
+    }
+    if (cuts_total && options_.eviction.evicts() && !options_.budget->is_relative()) {
+      // A prompt shorter than the budget grows to the budget.
+      kept = std::max(kept, options_.budget->total_entries(n_end, n_heads(), model_shape_.cut_entry_bytes(n_end)));
+    }
+    return pages_.cut(shape_, kept, n_grown * shape_.n_cut_heads(), n_end) + pages_.windows(n_end, 1);
+  }
+
+  const Engine::Impl& engine_;
+  const LayerRange layers_;
+  const SessionOptions& options_;
+  const EvidenceNeeds needs_;
+  const std::int32_t n_tokens_;
+  const CacheShape model_shape_, shape_;  // of all layers, and of these
+  const FirstCut cut_;
+  const PageBytes pages_;
+};
+
+}  // namespace
+
+RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
+                          std::int32_t n_prompt, std::int32_t n_decode) {
+  return PlannedPrompt(engine, layers, options, n_prompt).with_decoded(n_decode);
 }
 
 MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_prompt, std::int32_t n_decode) const {

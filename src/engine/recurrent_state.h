@@ -50,7 +50,7 @@ class RecurrentState {
  private:
   struct Numbers {
     Numbers(std::size_t size, PagePool& pool) : reservation(pool.reserve(size * sizeof(float))), values(size) {}
-    std::shared_ptr<void> reservation;
+    Reservation reservation;
     std::vector<float> values;
   };
   struct Layer {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "engine/engine_test_support.h"
-#include "engine/prefill/reconstruction.h"
+#include "engine/prefill/late_repeat.h"
 #include "eviction/evidence/entry_statistics.h"
 #include "model/tiny_architectures.h"
 #include "sanitizers.h"

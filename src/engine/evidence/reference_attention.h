@@ -47,7 +47,7 @@ class ReferenceAttention {
   void record(const LayerView& view, const ParallelFor& parallel_for);
   void refit_head(const Head& head, RaggedCache& cache) const;
 
-  std::shared_ptr<void> reservation_;
+  Reservation reservation_;
   std::vector<Head> heads_;
   std::vector<float> log_sum_exp_;  // [n_reference_rows][n_head] of the layer last asked for
 };

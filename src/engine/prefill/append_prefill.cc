@@ -46,7 +46,7 @@ bool AppendPrefill::end_pass() {
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
-  is_done = n_before_ > 0;  // the turn is fed, even if the cut fails
+  is_fed_ = n_before_ > 0;  // even if the cut fails
   try {
     if (cut_total_) session_.cut_to_total(*cut_total_);
   } catch (...) {
@@ -58,14 +58,18 @@ bool AppendPrefill::end_pass() {
   return !chunk().empty();
 }
 
-void AppendPrefill::undo() {
+bool AppendPrefill::undo() {
   pass.reset();
-  if (n_before_ == 0) return session_.reset();
+  if (n_before_ == 0) {
+    session_.reset();
+    return false;
+  }
   session_.evidence.end_rows();
-  if (is_done) return;  // the cut that followed failed: the tokens are fed, and all of them kept
+  if (is_fed_) return true;
   session_.cache.truncate(n_before_);
   session_.recurrent.discard();
   session_.evidence = std::move(before_);
+  return false;
 }
 
 }  // namespace winnow

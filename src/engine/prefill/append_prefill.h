@@ -23,7 +23,7 @@ class AppendPrefill final : public Prefill::Impl {
   void begin_pass() override;
   void end_layer(int layer) override;
   bool end_pass() override;
-  void undo() override;
+  bool undo() override;
 
  private:
   std::span<const Token> chunk() const;  // the chunk that is under way
@@ -32,6 +32,7 @@ class AppendPrefill final : public Prefill::Impl {
   const std::optional<std::int64_t> cut_total_;
   const std::size_t n_chunk_;
   const std::int32_t n_before_;  // tokens that the session held before
+  bool is_fed_ = false;          // a turn whose cut alone can still fail
   QueryEvidence before_;
   CacheSink sink_;
 };

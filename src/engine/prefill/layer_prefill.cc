@@ -7,6 +7,7 @@
 #include "base/stopwatch.h"
 #include "engine/estimate.h"
 #include "engine/evidence/key_feedback.h"
+#include "engine/prefill/first_cut.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/raised_heads.h"
 #include "eviction/evidence/entry_statistics.h"
@@ -70,13 +71,6 @@ void offer_origins(RaggedCache& cache, const LayerView& view) {
   if (view.statistics == nullptr || !kernels::is_coded(cache.shape().key_type)) return;
   const std::vector<KeyOrigin>& origins = view.statistics->origins();
   for (int h = 0; h < view.n_kv_head; ++h) cache.offer_origin(view.layer, h, origins[static_cast<std::size_t>(h)]);
-}
-
-// Returns the number of tokens of the longest part.
-std::int32_t longest(std::span<const std::vector<Token>> parts) {
-  std::size_t n = 0;
-  for (const std::vector<Token>& part : parts) n = std::max(n, part.size());
-  return static_cast<std::int32_t>(n);
 }
 
 }  // namespace
@@ -144,80 +138,45 @@ void LayerPrefill::begin_pass() {
   }
   feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
-  const ModelSpec& spec = engine_impl().model->impl().spec;
-  const auto somebody_needs = [&](bool EvidenceNeeds::*what) {
-    return (observer_ && observer_->needs.*what) ||
-           std::any_of(targets_.begin(), targets_.end(), [&](const PromptTarget& t) { return t.needs(what); });
-  };
-  std::vector<std::vector<Token>> suffixes;
-  if (somebody_needs(&EvidenceNeeds::reconstruction_pass)) {
-    suffixes = reconstruction_parts(*engine_impl().model, tokens);
-  }
-  std::optional<LateRepeat> repeat;
-  if (somebody_needs(&EvidenceNeeds::late_repeat)) repeat = late_repeat(spec);
+  begin_rows(recorders);
+}
 
-  const std::int32_t n_staged = n + std::max(longest(suffixes), repeat ? most_entries_behind(*repeat, n) : 0);
-  n_together_ = layers_together(engine_impl(), sessions, n, n_staged,
-                                repeat ? SuffixQueries::replayed_bytes(spec, engine_impl().layers, *repeat, n) : 0);
+void LayerPrefill::begin_rows(const std::vector<QueryEvidence*>& recorders) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  const ModelSpec& spec = engine_impl().model->impl().spec;
+  const PromptRepeats repeats = prompt_repeats(*engine_impl().model, needs(), tokens);
+  const std::int32_t n_staged = n + repeats.n_entries_behind(n);
+  n_together_ =
+      layers_together(engine_impl(), sessions, n, n_staged,
+                      repeats.late ? SuffixQueries::replayed_bytes(spec, engine_impl().layers, *repeats.late, n) : 0);
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
   state_.emplace(spec, engine_impl().pool);
   ForwardPlan plan = forward_plan(tokens, 0);
-  plan.suffixes = suffixes;
-  plan.repeat = repeat;
+  plan.suffixes = repeats.parts;
+  plan.repeat = repeats.late;
   plan.n_together = n_together_;
   if (!held_out_.tokens.empty()) plan.reads_all_rows = true;
   begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
   const bool keeps_queries = engine_impl().executor->keeps_queries() && n_together_ == 1;
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1, keeps_queries);
+  if (!repeats.late) return;
+  const auto chooser = std::find_if(groups_.begin(), groups_.end(),  // all groups have the same reference rows
+                                    [](const Group& g) { return g.needs.late_repeat && g.needs.reference_rows; });
+  const bool chooses = chooser != groups_.end();
+  late_repeat_.emplace(engine_impl(), *staging_, *pass, *repeats.late, n, chooses ? chooser->evidence : nullptr,
+                       chooses && chooser->reference ? &*chooser->reference : nullptr);
 }
 
-void LayerPrefill::begin_repeat(int layer, const RepeatedPart& part) {
-  if (!staging_->shape().layer(layer).is_cut()) return;
-  replay_s_ += seconds_of([&] {
-    if (part.first == 0) choose_seen(layer);
-    if (seen_.empty()) return;
-    staging_->begin_layer(layer);
-    show_seen(part);
-  });
-}
-
-// On the processor the order of entries decides the last bits of sums. On a device, what all parts see comes first: it
-// is copied once.
-void LayerPrefill::show_seen(const RepeatedPart& part) {
-  const bool is_host = engine_impl().pool->memory()->is_host();
-  staging_->show_only(static_cast<std::int32_t>(tokens.size()),
-                      is_host ? entries_seen(seen_, part) : entries_seen_near_last(seen_, part));
-}
-
-void LayerPrefill::replay(int layer) {
-  const auto n = static_cast<std::int32_t>(tokens.size());
-  SuffixQueries::Rows& rows = pass->queries().replayed(layer);
-  choose_seen(layer);
-  staging_->begin_rows(layer, 0, n);
-  for (const RepeatedPart& part : pass->repeated_parts()) {
-    if (!seen_.empty()) {
-      show_seen(part);
-      staging_->begin_rows(layer, n, 0);
-    }
-    const LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
-    replay_rows(views.entries(), part, rows.q, rows.log_sum_exp, engine_impl().parallel_for());
+EvidenceNeeds LayerPrefill::needs() const {
+  EvidenceNeeds all = observer_ ? observer_->needs : EvidenceNeeds{};
+  for (const PromptTarget& target : targets_) {
+    if (target.has_cut()) all |= target.session().evidence.needs();
   }
+  return all;
 }
 
-void LayerPrefill::choose_seen(int layer) {
-  const auto n = static_cast<std::int32_t>(tokens.size());
-  seen_.clear();
-  if (most_entries_seen(late_repeat(engine_impl().model->impl().spec), n) == n) return;
-  const auto group = std::find_if(groups_.begin(), groups_.end(),
-                                  [](const Group& g) { return g.needs.late_repeat && g.needs.reference_rows; });
-  if (group == groups_.end()) return;
-  staging_->begin_rows(layer, 0, n);
-  LayerViews views(engine_impl(), *staging_, layer, n, {}, &pass->rows());
-  LayerView view = views.of(*group->evidence, {.reference_rows = true}, 0);  // all groups have these rows
-  if (group->reference) group->reference->add_layer(view, engine_impl().parallel_for());
-  seen_ = entries_seen_everywhere(view, engine_impl().parallel_for());
-}
+void LayerPrefill::begin_repeat(int layer, const RepeatedPart& part) { late_repeat_->begin_part(layer, part); }
 
 void LayerPrefill::end_layer(int layer) {
   // A layer waits here until the last rows have gone on to the next rank, which waits for them. Layers with suffixes do
@@ -236,7 +195,7 @@ void LayerPrefill::store(int layer) {
   if (!engine_impl().model->impl().spec.layer(layer).owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
-  if (shape.is_cut() && pass->replays(layer)) replay_s_ += seconds_of([&] { replay(layer); });
+  if (shape.is_cut() && pass->replays(layer)) late_repeat_->replay(layer);
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n,
                    {.whole = pass->queries().passes(layer, false), .late = pass->queries().passes(layer, true)},
@@ -349,11 +308,12 @@ bool LayerPrefill::end_pass() {
   for (PromptTarget& target : targets_) {
     target.session().recurrent = *state_;
     target.session().cache.drop_feedback();
-    target.finish(tokens, logits, pass->suffix_s() + replay_s_);
+    target.finish(tokens, logits, pass->suffix_s() + (late_repeat_ ? late_repeat_->seconds() : 0));
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
     if (target.promises()) target.session().settle_cache();  // drops what windows held in addition
   }
   feedback_bytes_.reset();
+  late_repeat_.reset();
   pass.reset();
   staging_.reset();
   state_.reset();
@@ -363,8 +323,9 @@ bool LayerPrefill::end_pass() {
   return false;
 }
 
-void LayerPrefill::undo() {
+bool LayerPrefill::undo() {
   feedback_bytes_.reset();
+  late_repeat_.reset();
   pass.reset();
   staging_.reset();
   for (Group& group : groups_) {
@@ -372,6 +333,7 @@ void LayerPrefill::undo() {
     group.before.reset();
   }
   for (Session::Impl* session : sessions) session->reset();
+  return false;
 }
 
 }  // namespace winnow

@@ -10,6 +10,7 @@
 #include "cache/staging_buffer.h"
 #include "engine/evidence/layer_views.h"
 #include "engine/evidence/reference_attention.h"
+#include "engine/prefill/late_repeat.h"
 #include "engine/prefill/prefill_impl.h"
 #include "engine/prefill/prompt_target.h"
 
@@ -27,7 +28,7 @@ class LayerPrefill final : public Prefill::Impl {
   void end_layer(int layer) override;
   bool end_pass() override;
   void receive_layers_before(int end) override;
-  void undo() override;
+  bool undo() override;
 
  private:
   // Sessions whose methods use the same saved queries: one recording of queries, one view of each layer and one scoring
@@ -41,13 +42,10 @@ class LayerPrefill final : public Prefill::Impl {
   };
   // Moves what each session keeps of a layer from the staging buffer to its pages, once all rows have passed the layer.
   void store(int layer);
-  // Chooses the entries of a layer that the rows of the late repeat see wherever the tokens are that they repeat; none:
-  // they see everything.
-  void choose_seen(int layer);
-  // Shows a part's rows these entries and those near the part.
-  void show_seen(const RepeatedPart& part);
-  // Makes a repeat of the prompt's own rows in a layer before the late repeat.
-  void replay(int layer);
+  // Begins the pass of the prompt's rows and of those that repeat it, whose queries `recorders` receive.
+  void begin_rows(const std::vector<QueryEvidence*>& recorders);
+  // Returns what the observer and the sessions that cut need together.
+  EvidenceNeeds needs() const;
   // Records the reference attention of the rows before the held-out text over the entries before it.
   void add_before(Group& group, LayerView view);
   // Returns whether a session's budget names a loss.
@@ -59,18 +57,17 @@ class LayerPrefill final : public Prefill::Impl {
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
-  int n_together_ = 1;         // layers that rows go through before the next rows begin
-  std::vector<int> to_store_;  // layers passed while the next rank waited for rows
-  int n_received_ = 0;         // layers that receive_layers_before has dealt with
-  double replay_s_ = 0;        // that making a repeat of the prompt's own rows has taken, and choosing what it sees
-  std::vector<std::vector<std::int32_t>> seen_;  // [n_kv_head], or empty: what choose_seen chose
-  unsigned window_columns_ = 0;                  // WindowColumn bits that the sessions' methods need
+  int n_together_ = 1;           // layers that rows go through before the next rows begin
+  std::vector<int> to_store_;    // layers passed while the next rank waited for rows
+  int n_received_ = 0;           // layers that receive_layers_before has dealt with
+  unsigned window_columns_ = 0;  // WindowColumn bits that the sessions' methods need
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;
-  std::shared_ptr<void> feedback_bytes_;  // reserves memory for the feedback of key codes
-  std::optional<RecurrentState> state_;   // of the recurrent layers, alike for all sessions
-  HeldOutText held_out_;                  // empty where no session's budget names a loss
+  std::optional<LateRepeatLayers> late_repeat_;
+  Reservation feedback_bytes_;           // reserves memory for the feedback of key codes
+  std::optional<RecurrentState> state_;  // of the recurrent layers, alike for all sessions
+  HeldOutText held_out_;                 // empty where no session's budget names a loss
 };
 
 }  // namespace winnow

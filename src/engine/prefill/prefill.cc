@@ -81,8 +81,7 @@ void Prefill::Impl::begin_forward(const ForwardPlan& plan, EntrySink& sink, Recu
 }
 
 void Prefill::Impl::give_up() {
-  undo();
-  is_over = true;
+  stage = undo() ? Stage::kFed : Stage::kUndone;
   for (Session::Impl* session : sessions) session->is_prefilling = false;
   engine_impl().calls->forget(slices.number);
 }
@@ -150,7 +149,7 @@ Prefill& Prefill::operator=(Prefill&& other) noexcept {
 Prefill::~Prefill() {
   if (!impl_) return;
   const std::lock_guard lock(impl_->engine_impl().mutex);
-  if (!impl_->is_over) impl_->give_up();
+  if (impl_->stage == Impl::Stage::kUnderWay) impl_->give_up();
   const std::shared_ptr<Engine> engine = impl_->engine;  // outlives the lock
   impl_.reset();
 }
@@ -158,7 +157,7 @@ Prefill::~Prefill() {
 bool Prefill::step() {
   Impl& prefill = *impl_;
   const std::lock_guard lock(prefill.engine_impl().mutex);
-  if (prefill.is_over) return false;
+  if (prefill.stage != Impl::Stage::kUnderWay) return false;
   bool more = false, goes_on = true;
   const Stopwatch watch;
   try {
@@ -181,16 +180,16 @@ bool Prefill::step() {
     session->statistics.prefill_s += prefill.seconds;
     session->is_prefilling = false;
   }
-  prefill.is_done = prefill.is_over = true;
+  prefill.stage = Impl::Stage::kFed;
   return false;
 }
 
-bool Prefill::done() const { return impl_->is_done; }
+bool Prefill::done() const { return impl_->stage == Impl::Stage::kFed; }
 
 std::int64_t Prefill::work_total() const { return impl_->work_total; }
 
 std::int64_t Prefill::work_done() const {
-  if (impl_->is_over) return impl_->work_total;
+  if (impl_->stage != Impl::Stage::kUnderWay) return impl_->work_total;
   return impl_->work_before + (impl_->pass ? impl_->pass->work_done() : 0);
 }
 

@@ -42,8 +42,9 @@ struct Prefill::Impl {
   virtual bool end_pass() = 0;
   // Applies what other ranks have sent of the layers before `end`, which may shrink what own layers keep.
   virtual void receive_layers_before(int /*end*/) {}
-  // Restores the sessions to what they were.
-  virtual void undo() = 0;
+  // Restores the sessions to what they were. Returns whether the tokens stay fed all the same: if only the cut that
+  // followed them has failed.
+  virtual bool undo() = 0;
 
   // Returns the plan of a pass of these tokens through the layers that are here.
   ForwardPlan forward_plan(std::span<const Token> rows, std::int32_t first_position) const;
@@ -69,8 +70,8 @@ struct Prefill::Impl {
   bool is_append = false;        // begun by Engine::start_append
   std::exception_ptr refusal;    // an error that all ranks have found together: their engines go on
   Slices slices;
-  bool is_done = false;
-  bool is_over = false;  // done or undone: the sessions are free again
+  // The sessions are free again once it is not under way.
+  enum class Stage { kUnderWay, kFed, kUndone } stage = Stage::kUnderWay;
 };
 
 // Checks the sessions and begins a prefill in the way that they need. Throws what Engine::start_prefill throws.

@@ -5,6 +5,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/evidence/code_cost.h"
+#include "engine/prefill/first_cut.h"
 #include "engine/raised_heads.h"
 #include "engine/session_options.h"
 #include "eviction/cut/fitting_window.h"
@@ -15,14 +16,13 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   session.check_tokens(tokens);
   if (!session.options.eviction.evicts()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
-  total_ = session.total_entries(n);
+  const FirstCut first = first_cut(session.options, session.shape, n);
+  total_ = first.total;
   has_loss_ = session.options.budget->unit == Budget::Unit::kLoss;
-  if (has_loss_ && held_out_tokens(n) == 0) {
+  if (has_loss_ && first.n_held_out == 0) {
     promise_ = {.asked = session.options.budget->amount, .taken = {.unit = Budget::Unit::kByteFraction, .amount = 1}};
     return;
   }
-  // The largest cut may keep everything, in fewer bits. It is narrowed all the same: smaller cuts are found from it.
-  if (has_loss_) total_ = std::min(total_, std::int64_t{n} * session.shape.n_cut_heads() - 1);
   const CutShape shape = cut_shape(session.shape, n, total_);
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
                                session.engine_impl().pipeline.summary_sink());
@@ -101,7 +101,7 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   const double elapsed = watch.seconds();
   // Costs shared by targets are paid by the first one; every target is charged as if it were alone.
   add_eviction_time(elapsed + scoring.costs().reused_seconds());
-  if (needs(&EvidenceNeeds::output_projection)) add_eviction_time(layer.output_projection_s());
+  if (session_->evidence.needs().output_projection) add_eviction_time(layer.output_projection_s());
 }
 
 void PromptTarget::apply_remote_cut(int layer, std::span<const std::byte> summary) {

@@ -21,7 +21,6 @@ class PromptTarget {
 
   Session::Impl& session() const { return *session_; }
   bool has_cut() const { return cut_ != nullptr; }  // false: all is kept
-  bool needs(bool EvidenceNeeds::*what) const { return has_cut() && session_->evidence.needs().*what; }
   bool refits() const { return has_cut() && session_->options.eviction.fit == Fit::kValues; }
   // Returns whether the size of the cut is found once all rows have passed all layers, because the budget names a loss.
   bool promises() const { return has_cut() && has_loss_; }

@@ -10,7 +10,7 @@
 
 #include "engine/engine_test_support.h"
 #include "engine/evidence/reference_attention.h"
-#include "engine/prefill/reconstruction.h"
+#include "engine/prefill/late_repeat.h"
 #include "eviction/options/registry.h"
 #include "expect_error.h"
 #include "kernels/entries/rows.h"
