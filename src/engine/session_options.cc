@@ -64,7 +64,8 @@ void choose_combination(EvictionOptions& eviction, const std::optional<Budget>& 
       budget && (budget->unit == Budget::Unit::kFraction || budget->unit == Budget::Unit::kByteFraction);
   if (eviction.scorer != "combined" || !is_part || eviction.reads_profile()) return;
   const std::string repeat = eviction.text_of("repeat");
-  constexpr std::int32_t kTokens = 4096;  // any number: the ratios are the same
+  // The ratios of any length are nearly the same: bytes hold a few entries of each head in f16.
+  constexpr std::int32_t kTokens = 4096;
   const double n_kept = static_cast<double>(budget_entries(*budget, shape, kTokens)) / kTokens;  // of each token
   const bool has_weight = eviction.values.contains("rms-weight");
   if (repeat == "fitting" && !has_weight && n_kept < kLeastLookedUp) {

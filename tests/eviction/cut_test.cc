@@ -346,6 +346,9 @@ TEST(Cut, ABudgetBelowWhatIsProtectedIsRefusedWithTheLeast) {
   test::expect_error(ErrorCode::kInvalidArgument, "below the 60 that are always kept", [&] {
     Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 59});
   });
+  test::expect_error(ErrorCode::kInvalidArgument, "of the prompt's 10 tokens", [&] {
+    Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 59});
+  });
 }
 
 TEST(Cut, ANaNIsAnErrorThatNamesLayerAndHead) {

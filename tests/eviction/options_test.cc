@@ -53,6 +53,7 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("kvzip", "kvzip", "global", "global", 32, 4);
   check("kvzip+", "kvzip+", "global", "global", 32, 4);
   EXPECT_EQ(EvictionOptions::parse("kvzip").integer("floor"), 8);
+  EXPECT_EQ(EvictionOptions::parse("snapkv:layers=global,heads=global").integer("floor"), 0);
   check("auto", "combined", "global", "global", 8, 4);
   check("auto-fast", "rms", "global", "global", 8, 4);
   EXPECT_EQ(EvictionOptions::parse("auto").fit, Fit::kValues);

@@ -186,7 +186,6 @@ void check_tiny(const std::string& expected_path, Tally& tally) {
       tally.fail(file.path() + " " + config, error.what());
       continue;
     }
-    options.method = config;
     options.importance = tiny.importance;
     options.utility_profile = tiny.profile;
     for (const std::string mode : {"aware", "agnostic", "chunked", "cut4", "cut-cake"}) {

@@ -53,6 +53,8 @@ TEST(ScorerChoice, TakesTheDefaultsOfThePresetThatWillUseIt) {
   }
   EXPECT_EQ(choose_scorer("snapkv:window=16,pool=avg").text(), "lu-kv-snapkv:window=16,pool=avg");
   EXPECT_EQ(choose_scorer("tova").text(), "tova:layers=lu-kv,heads=lu-kv");
+  EXPECT_EQ(choose_scorer("rms").text(), "snapkv:scorer=rms,layers=lu-kv,heads=lu-kv");
+  EXPECT_EQ(choose_scorer("combined:rms-weight=3").scorer, "combined");
   EXPECT_EQ(choose_scorer("ada-snapkv").scorer_text(), EvictionOptions::parse("snapkv").scorer_text());
   // A method that an error message names is valid input.
   for (const char* method : {"snapkv:window=8", "lu-kv-expected-attention", "cake", "h2o", "knorm:sinks=2"}) {

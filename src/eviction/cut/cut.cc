@@ -56,10 +56,11 @@ void Cut::State::check_shape() const {
   if (shape.total >= needed) return;
   throw Error(ErrorCode::kInvalidArgument,
               "the budget of " + std::to_string(shape.total) + " entries is below the " + std::to_string(needed) +
-                  " that are always kept (" + std::to_string(options.sinks) + " sinks and a window of " +
-                  std::to_string(options.window) + " tokens in each of " + std::to_string(n_heads()) +
-                  " heads): raise the budget to at least " + std::to_string(whole_protected()) +
-                  " tokens, or lower the window or the sinks");
+                  " that are always kept of the prompt's " + std::to_string(shape.n_tokens) + " tokens (up to " +
+                  std::to_string(options.sinks) + " sinks and a window of " + std::to_string(options.window) +
+                  " in each of " + std::to_string(n_heads()) + " heads): raise the budget to at least " +
+                  std::to_string(whole_protected()) +
+                  " tokens a head, give a longer prompt, or lower the window or the sinks");
 }
 
 void Cut::State::add(LayerScoring& scoring) {

@@ -10,7 +10,7 @@ class GlobalLayers final : public LayerAllocator {
  public:
   bool is_global() const override { return true; }
   std::vector<Option> options() const override {
-    return {integer_option("floor", 0, kMaxIntegerOption, 8, "best entries of a head that stay whatever others score")};
+    return {integer_option("floor", 0, kMaxIntegerOption, 0, "best entries of a head that stay whatever others score")};
   }
 };
 

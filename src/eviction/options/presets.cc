@@ -31,9 +31,14 @@ MethodInfo preset(const EvictionOptions& options, const char* summary, const cha
   return {.name = options.method, .summary = summary, .paper = paper, .options = options};
 }
 
-// Returns a preset that ranks entries over the whole model, stores them in few bits and refits their values.
+// Returns parts that rank entries over the whole model, but leave no head with next to nothing.
+EvictionOptions of_whole_model(const char* method, const char* scorer) {
+  return with(with(parts(method, scorer, "global", "global"), "sinks", "4"), "floor", "8");
+}
+
+// Returns a preset that also stores entries in few bits and refits their values.
 EvictionOptions compact(const char* method, const char* scorer) {
-  EvictionOptions options = with(with(parts(method, scorer, "global", "global"), "sinks", "4"), "window", "8");
+  EvictionOptions options = with(of_whole_model(method, scorer), "window", "8");
   options.fit = Fit::kValues;
   options.bits.rule = Bits::Rule::kByBudget;
   return options;
@@ -66,9 +71,9 @@ std::deque<MethodInfo>& methods() {
              "KeyDiff (arXiv 2504.15364)"),
       preset(with(parts("expected-attention", "expected-attention", "uniform", "uniform"), "sinks", "4"),
              "tokens that queries to come are expected to attend to", "Expected Attention (arXiv 2510.00636)"),
-      preset(with(parts("kvzip", "kvzip", "global", "global"), "sinks", "4"),
+      preset(of_whole_model("kvzip", "kvzip"),
              "tokens that a pass which repeats the context attends to", "KVzip (arXiv 2505.23416)"),
-      preset(with(parts("kvzip+", "kvzip+", "global", "global"), "sinks", "4"),
+      preset(of_whole_model("kvzip+", "kvzip+"),
              "the same by what they add to the residual stream", "KVzap (arXiv 2601.07891)"),
       preset(compact("auto", "combined"),
              "the choice for those who do not want to choose: kvzip and rms, few bits, values refitted",
