@@ -68,7 +68,8 @@ std::vector<double> turning_parts(const Rotation& rotation, const std::vector<in
 
 bool has_balanced_pairs(const LayerSpec& spec, const LayerWeights& weights) {
   const bool has_own = spec.owns_entries() && !spec.is_key_value && !spec.has_output_gate && spec.latent_rank == 0;
-  return has_own && spec.qk_norm == QkNorm::kNone && weights.bk != nullptr && weights.bq != nullptr;
+  const bool is_scaled = weights.scales.wq != nullptr || weights.scales.wk != nullptr;
+  return has_own && spec.qk_norm == QkNorm::kNone && weights.bk != nullptr && weights.bq != nullptr && !is_scaled;
 }
 
 BalancedPairs balanced_pairs(const LayerSpec& spec, const LayerWeights& weights) {

@@ -82,13 +82,14 @@ void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   }
 }
 
-// One product node: weights, rows, first slots, and biases if there are any.
+// One product node: weights, rows, first slots, and biases and factors if there are any.
 struct Product {
   Product(const ggml_tensor* dst, Compute& the_compute)
       : compute(the_compute),
         weights(dst->src[0]),
         rows(dst->src[1]),
         biases(dst->src[3]),
+        scales(dst->src[4]),
         n_in(weights->ne[0]),
         n_out(weights->ne[1]),
         n_expert(weights->ne[2]),
@@ -102,16 +103,21 @@ struct Product {
     std::int64_t slot, n;
   };
 
-  // Calls body(part) for every expert that has rows, then adds its biases to outputs [first, last).
+  // Calls body(part) for every expert that has rows, then multiplies outputs [first, last) by its factor and adds its
+  // biases.
   void for_each_expert(std::int64_t first, std::int64_t last, auto&& body) const {
     if (first >= last) return;
     for (std::int64_t e = with_rows(0); e < n_expert;) {
       const std::int64_t slot = first_slot[e], n = first_slot[e + 1] - slot, next = with_rows(e + 1);
       compute.count_expert_bytes(static_cast<std::uint64_t>(last - first) * ggml_row_size(weights->type, n_in));
       body(Part{weights_of(e), next < n_expert ? weights_of(next) : nullptr, slot, n});
-      if (biases != nullptr) {
-        const float* bias = static_cast<const float*>(biases->data) + e * n_out;
-        for (std::int64_t s = slot; s < slot + n; ++s) {
+      for (std::int64_t s = slot; s < slot + n; ++s) {
+        if (scales != nullptr) {
+          const float scale = static_cast<const float*>(scales->data)[e];
+          for (std::int64_t i = first; i < last; ++i) y[s * n_out + i] *= scale;
+        }
+        if (biases != nullptr) {
+          const float* bias = static_cast<const float*>(biases->data) + e * n_out;
           for (std::int64_t i = first; i < last; ++i) y[s * n_out + i] += bias[i];
         }
       }
@@ -128,7 +134,7 @@ struct Product {
     return static_cast<const std::byte*>(weights->data) + static_cast<std::size_t>(expert) * weights->nb[2];
   }
   Compute& compute;
-  const ggml_tensor *weights, *rows, *biases;
+  const ggml_tensor *weights, *rows, *biases, *scales;
   std::int64_t n_in, n_out, n_expert;
   const std::int32_t* first_slot;  // [n_expert + 1]
   float* y;                        // [n_slots][n_out]
@@ -243,23 +249,25 @@ ggml_tensor* ExpertProducts::converted(ggml_tensor* x, ggml_tensor* weights, int
   return converted_;
 }
 
-ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x) {
+ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* scales, ggml_tensor* x) {
   const auto blocks = kernels::weight_blocks(ggml_type_name(weights->type));
   int format = ggml_get_type_traits_cpu(weights->type)->vec_dot_type;
   ggml_custom_op_t run = run_dots;
   if (blocks && kernels::has_quantised_products()) {
     format = kRowBlocks, run = run_blocks;
   }
-  ggml_tensor* args[4] = {weights, converted(x, weights, format), slots_.first_slot, biases};
-  return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], x->ne[1], 1, 1, args, biases != nullptr ? 4 : 3, run,
-                        GGML_N_TASKS_MAX, &compute_);
+  ggml_tensor* args[5] = {weights, converted(x, weights, format), slots_.first_slot, biases, scales};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], x->ne[1], 1, 1, args, 5, run, GGML_N_TASKS_MAX,
+                        &compute_);
 }
 
 ggml_tensor* ExpertProducts::feed_forward(LayerOps& ops, const FeedForwardSpec& spec, const LayerWeights& weights,
                                           ggml_tensor* x) {
-  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, x);
-  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, x);
-  return product(weights.down_experts, weights.down_experts_b, ops.gated(context_, spec.activation, gate, up));
+  const ProductScales& scales = weights.scales;
+  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, scales.gate_experts, x);
+  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, scales.up_experts, x);
+  return product(weights.down_experts, weights.down_experts_b, scales.down_experts,
+                 ops.gated(context_, spec.activation, gate, up));
 }
 
 ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* routing_weights) {

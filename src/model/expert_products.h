@@ -32,10 +32,10 @@ class ExpertProducts {
   // Returns the slots' rows [n, n_slots] of x [n, n_rows], float32, in order of the experts.
   ggml_tensor* gather(ggml_tensor* x);
   // Returns the products [n_out, n_slots] of x [n_in, n_slots], in order of the experts, with weights
-  // [n_in, n_out, n_expert] of any type of ggml, plus biases [n_out, n_expert] unless null. With quantised weights x is
-  // rounded to 8 bits by blocks, whatever a prompt's other weights are converted to. A slot's result has the same bits
-  // alone and in any batch.
-  ggml_tensor* product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x);
+  // [n_in, n_out, n_expert] of any type of ggml, times scales [n_expert] and plus biases [n_out, n_expert] unless null.
+  // With quantised weights x is rounded to 8 bits by blocks, whatever a prompt's other weights are converted to. A
+  // slot's result has the same bits alone and in any batch.
+  ggml_tensor* product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* scales, ggml_tensor* x);
   // Returns what the experts of a layer give, [n_embd, n_slots], for x [n_embd, n_slots] in order of the experts.
   ggml_tensor* feed_forward(LayerOps& ops, const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Returns [n, n_rows]: for every row the sum of y [n, n_slots] over its experts, times `routing_weights`

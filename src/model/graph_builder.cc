@@ -20,9 +20,13 @@ ggml_tensor* GraphBuilder::input_norm(const NormSpec& spec, const NormWeights& w
   return is_plain ? ops_.input_norm(context_, spec, weights.weight, x) : norm(spec, weights, x);
 }
 
-ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
-  ggml_tensor* y = ops_.product(context_, weight, x);
-  return bias != nullptr ? ggml_add(context_, y, bias) : y;
+ggml_tensor* GraphBuilder::linear(const Matrix& matrix, ggml_tensor* x) {
+  return finished(matrix, ops_.product(context_, matrix.weight, x));
+}
+
+ggml_tensor* GraphBuilder::finished(const Matrix& matrix, ggml_tensor* product) {
+  if (matrix.scale != nullptr) product = ggml_mul(context_, product, matrix.scale);
+  return matrix.bias != nullptr ? ggml_add(context_, product, matrix.bias) : product;
 }
 
 GraphBuilder::Linears GraphBuilder::linears(const Matrix& first, const Matrix& second, const Matrix& third,
@@ -37,8 +41,7 @@ GraphBuilder::Linears GraphBuilder::linears(const Matrix& first, const Matrix& s
   n = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     if (matrices[i].weight == nullptr) continue;
-    y[i] = products[n++];
-    if (matrices[i].bias != nullptr) y[i] = ggml_add(context_, y[i], matrices[i].bias);
+    y[i] = finished(matrices[i], products[n++]);
   }
   return {y[0], y[1], y[2]};
 }
@@ -78,23 +81,23 @@ GraphBuilder::Projection GraphBuilder::latent_attention(const LayerSpec& spec, c
                         static_cast<std::size_t>(first) * sizeof(float));
   };
   const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) { return norm(spec.norm, {.weight = weight}, rows); };
-  ggml_tensor* query_rows =
-      weights.query_a == nullptr ? x : normed(weights.query_a_norm, linear(weights.query_a, nullptr, x));
-  ggml_tensor* q = ggml_reshape_3d(context_, linear(weights.wq, nullptr, query_rows), spec.key_dim, n_head, n_rows);
+  ggml_tensor* query_rows = weights.query_a == nullptr ? x : normed(weights.query_a_norm, linear({weights.query_a}, x));
+  ggml_tensor* q = linear({weights.wq, nullptr, weights.scales.wq}, query_rows);
+  q = ggml_reshape_3d(context_, q, spec.key_dim, n_head, n_rows);
   ggml_tensor *q_rotated = slice(q, n_fixed, n_rotated), *q_fixed = slice(q, 0, n_fixed);
 
-  ggml_tensor* made = ggml_reshape_3d(context_, linear(weights.latent, nullptr, x), rank + n_rotated, 1, n_rows);
+  ggml_tensor* made = ggml_reshape_3d(context_, linear({weights.latent}, x), rank + n_rotated, 1, n_rows);
   ggml_tensor* k_rotated = rope(spec.rope, slice(made, rank, n_rotated), nullptr);
   ggml_tensor* latent = normed(weights.latent_norm, ggml_cont_2d(context_, slice(made, 0, rank), rank, n_rows));
   ggml_tensor *k_fixed = nullptr, *v = nullptr;
   if (weights.latent_kv != nullptr) {
     ggml_tensor* both =
-        ggml_reshape_3d(context_, linear(weights.latent_kv, nullptr, latent), n_fixed + spec.value_dim, n_head, n_rows);
+        ggml_reshape_3d(context_, linear({weights.latent_kv}, latent), n_fixed + spec.value_dim, n_head, n_rows);
     k_fixed = slice(both, 0, n_fixed);
     v = ggml_cont(context_, slice(both, n_fixed, spec.value_dim));
   } else {
-    k_fixed = ggml_reshape_3d(context_, linear(weights.latent_k, nullptr, latent), n_fixed, n_head, n_rows);
-    v = ggml_reshape_3d(context_, linear(weights.latent_v, nullptr, latent), spec.value_dim, n_head, n_rows);
+    k_fixed = ggml_reshape_3d(context_, linear({weights.latent_k}, latent), n_fixed, n_head, n_rows);
+    v = ggml_reshape_3d(context_, linear({weights.latent_v}, latent), spec.value_dim, n_head, n_rows);
   }
   // The rotated numbers come first, as in every other architecture.
   const auto joined = [&](ggml_tensor* rotated, ggml_tensor* fixed) {
@@ -104,7 +107,7 @@ GraphBuilder::Projection GraphBuilder::latent_attention(const LayerSpec& spec, c
   ggml_tensor* y =
       sequences_->attend(context_, weights.layer, joined(q_rotated, q_fixed),
                          joined(rope(spec.rope, q_rotated, nullptr), q_fixed), joined(k_rotated, k_fixed), v);
-  return {weights.wo, weights.bo, y};
+  return {{weights.wo, weights.bo, weights.scales.wo}, y};
 }
 
 GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeights& weights,
@@ -113,8 +116,10 @@ GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, con
   const std::int64_t n_rows = x->ne[1];
   // A layer that attends to another's entries has no keys and values.
   const bool owns_entries = spec.owns_entries(), has_values = owns_entries && !spec.is_key_value;
-  const Linears projected = linears({weights.wq, weights.bq}, owns_entries ? Matrix{weights.wk, weights.bk} : Matrix{},
-                                    has_values ? Matrix{weights.wv, weights.bv} : Matrix{}, x);
+  const ProductScales& scales = weights.scales;
+  const Linears projected =
+      linears({weights.wq, weights.bq, scales.wq}, owns_entries ? Matrix{weights.wk, weights.bk, scales.wk} : Matrix{},
+              has_values ? Matrix{weights.wv, weights.bv, scales.wv} : Matrix{}, x);
   ggml_tensor *q = projected.first, *k = projected.second, *v = spec.is_key_value ? k : projected.third;
   if (weights.k_scales != nullptr) {
     q = ggml_mul(context_, q, weights.q_scales);
@@ -146,16 +151,18 @@ GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, con
   }
   ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k, v);
   if (gate != nullptr) y = ggml_mul(context_, y, gate);
-  return {weights.wo, weights.bo, y};
+  return {{weights.wo, weights.bo, scales.wo}, y};
 }
 
 GraphBuilder::Projection GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const auto recur = [&](RecurrentStep step, std::initializer_list<ggml_tensor*> inputs) {
     return sequences_->recur(context_, weights.layer, step, std::span(inputs.begin(), inputs.size()));
   };
-  ggml_tensor* projected = linear(weights.conv_in, nullptr, x);
+  const ProductScales& scales = weights.scales;
+  ggml_tensor* projected = linear({weights.conv_in, nullptr, scales.conv_in}, x);
+  const Matrix output = {weights.conv_out, nullptr, scales.conv_out};
   if (spec.recurrence.kind == RecurrenceKind::kShortConvolution) {
-    return {weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected})};
+    return {output, recur(RecurrentStep::kGatedConvolution, {projected})};
   }
   const std::int64_t n_values = spec.recurrence.n_values(), n_rows = x->ne[1];
   const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // normalises every part by itself
@@ -163,29 +170,31 @@ GraphBuilder::Projection GraphBuilder::recurrence(const LayerSpec& spec, const L
     y = norm(spec.norm, {.weight = weights.state_norm}, y);
     return ggml_reshape_2d(context_, y, n_values, n_rows);
   };
-  ggml_tensor* gate = linear(weights.state_gate, nullptr, x);
-  ggml_tensor* alpha = linear(weights.state_alpha, nullptr, x);
+  ggml_tensor* gate = linear({weights.state_gate, nullptr, scales.state_gate}, x);
+  ggml_tensor* alpha = linear({weights.state_alpha, nullptr, scales.state_alpha}, x);
   if (spec.recurrence.kind == RecurrenceKind::kMamba2) {
     ggml_tensor* values = recur(RecurrentStep::kSiluConvolution, {projected});
     ggml_tensor* y = recur(RecurrentStep::kSelectiveScan, {values, alpha});
     y = normed(ggml_swiglu_split(context_, gate, y), spec.recurrence.n_key_heads);
-    return {weights.conv_out, nullptr, y};
+    return {output, y};
   }
-  ggml_tensor* beta = linear(weights.state_beta, nullptr, x);
+  ggml_tensor* beta = linear({weights.state_beta, nullptr, scales.state_beta}, x);
   ggml_tensor* qkv = recur(RecurrentStep::kSiluConvolution, {projected});
   ggml_tensor* y = normed(recur(RecurrentStep::kDeltaRule, {qkv, alpha, beta}), spec.recurrence.n_value_heads);
-  return {weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y)};
+  return {output, ggml_swiglu_split(context_, gate, y)};
 }
 
 GraphBuilder::Projection GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights,
                                                           ggml_tensor* x) {
+  const ProductScales& scales = weights.scales;
+  const Matrix up_matrix = {weights.up, weights.up_b, scales.up}, down = {weights.down, weights.down_b, scales.down};
   if (!spec.is_gated) {
-    ggml_tensor* up = linear(weights.up, weights.up_b, x);
+    ggml_tensor* up = linear(up_matrix, x);
     up = spec.activation == Activation::kGelu ? ggml_gelu(context_, up) : ggml_silu(context_, up);
-    return {weights.down, weights.down_b, up};
+    return {down, up};
   }
-  const Linears made = linears({weights.gate, weights.gate_b}, {weights.up, weights.up_b}, {}, x);
-  return {weights.down, weights.down_b, ops_.gated(context_, spec.activation, made.first, made.second)};
+  const Linears made = linears({weights.gate, weights.gate_b, scales.gate}, up_matrix, {}, x);
+  return {down, ops_.gated(context_, spec.activation, made.first, made.second)};
 }
 
 RoutedRows GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows) {
@@ -195,7 +204,7 @@ RoutedRows GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weigh
     rows = scale(ops_.rms_norm(context_, layer.norm, weights.router_scale, x),
                  1.0F / std::sqrt(static_cast<float>(x->ne[0])));
   }
-  ggml_tensor* scores = linear(weights.router, weights.router_b, rows);  // [n_expert, n_rows]
+  ggml_tensor* scores = linear({weights.router, weights.router_b}, rows);  // [n_expert, n_rows]
   const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
   if (is_sigmoid) {
     scores = ggml_sigmoid(context_, scores);
@@ -227,7 +236,7 @@ ggml_tensor* GraphBuilder::add_shared_expert(const LayerSpec& spec, const LayerW
                                              ggml_tensor* y) {
   ggml_tensor* shared = linear(dense_feed_forward(spec.feed_forward, weights, rows));
   if (weights.shared_gate != nullptr) {
-    shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, rows)));
+    shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear({weights.shared_gate}, rows)));
   }
   return ggml_add(context_, norm(spec.norm, weights.experts_post_norm, y),
                   norm(spec.norm, weights.shared_post_norm, shared));
@@ -249,8 +258,10 @@ ggml_tensor* GraphBuilder::add_residual(const LayerSpec& spec, const NormWeights
 
 ggml_tensor* GraphBuilder::add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x,
                                         const Projection& y) {
-  const bool is_plain = y.bias == nullptr && post_norm.weight == nullptr && spec.residual_scale == 1;
-  return is_plain ? ops_.add_product(context_, x, y.weight, y.rows) : add_residual(spec, post_norm, x, linear(y));
+  const bool is_whole = y.matrix.bias == nullptr && y.matrix.scale == nullptr;
+  const bool is_plain = is_whole && post_norm.weight == nullptr && spec.residual_scale == 1;
+  return is_plain ? ops_.add_product(context_, x, y.matrix.weight, y.rows)
+                  : add_residual(spec, post_norm, x, linear(y));
 }
 
 ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
@@ -268,12 +279,12 @@ void GraphBuilder::set_per_layer_tokens(const ModelSpec& spec, const Weights& we
 ggml_tensor* GraphBuilder::finish_layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   if (spec.per_layer_embedding_dim > 0) {
     const auto n_embd = static_cast<float>(x->ne[0]), width = static_cast<float>(spec.per_layer_embedding_dim);
-    ggml_tensor* made = scale(linear(weights.token_proj, nullptr, embedded_), 1.0F / std::sqrt(n_embd));
+    ggml_tensor* made = scale(linear({weights.token_proj}, embedded_), 1.0F / std::sqrt(n_embd));
     made = norm(spec.norm, {.weight = weights.token_proj_norm}, made);
     ggml_tensor* own = scale(ggml_get_rows(context_, weights.token_rows, tokens_), std::sqrt(width));
     ggml_tensor* brought = scale(ggml_add(context_, made, own), 1.0F / std::sqrt(2.0F));
-    ggml_tensor* gate = ggml_gelu(context_, linear(weights.token_gate, nullptr, x));
-    ggml_tensor* y = linear(weights.token_out, nullptr, ggml_mul(context_, gate, brought));
+    ggml_tensor* gate = ggml_gelu(context_, linear({weights.token_gate}, x));
+    ggml_tensor* y = linear({weights.token_out}, ggml_mul(context_, gate, brought));
     x = add_residual(spec, weights.token_post_norm, x, y);
   }
   return weights.output_scale == nullptr ? x : ggml_mul_inplace(context_, x, weights.output_scale);
@@ -319,7 +330,7 @@ ggml_tensor* GraphBuilder::output_norm(const ModelSpec& spec, const Weights& wei
 }
 
 ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
-  ggml_tensor* y = linear(weights.output, weights.output_b, output_norm(spec, weights, x));
+  ggml_tensor* y = linear({weights.output, weights.output_b, weights.logits_scale}, output_norm(spec, weights, x));
   if (spec.logit_soft_cap > 0) {
     y = ggml_scale(context_, ggml_tanh(context_, ggml_scale(context_, y, 1.0F / spec.logit_soft_cap)),
                    spec.logit_soft_cap);

@@ -16,7 +16,7 @@ namespace winnow {
 
 // The most nodes of one layer of any architecture, with room to spare. Where ggml's own nodes sum what experts give, a
 // layer has two more for each expert of a row.
-inline constexpr std::size_t kGraphNodesPerLayer = 96;
+inline constexpr std::size_t kGraphNodesPerLayer = 112;
 constexpr std::size_t most_graph_nodes(const FeedForwardSpec& spec) {
   return kGraphNodesPerLayer + 2 * static_cast<std::size_t>(spec.n_expert_used);
 }
@@ -86,19 +86,23 @@ class GraphBuilder {
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
   // Does the same for a layer's rows that only products read.
   ggml_tensor* input_norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
-  // A product that is yet to be made, W rows + bias; the bias may be null.
-  struct Projection {
-    ggml_tensor *weight, *bias, *rows;
+  // A matrix, with the bias and the factor of its products; these may be null.
+  struct Matrix {
+    ggml_tensor *weight = nullptr, *bias = nullptr, *scale = nullptr;
   };
-  ggml_tensor* linear(const Projection& y) { return linear(y.weight, y.bias, y.rows); }
-  // Returns y = W x + b; bias may be null.
-  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
+  // A product that is yet to be made.
+  struct Projection {
+    Matrix matrix;
+    ggml_tensor* rows;
+  };
+  ggml_tensor* linear(const Projection& y) { return linear(y.matrix, y.rows); }
+  // Returns y = scale * W x + b.
+  ggml_tensor* linear(const Matrix& matrix, ggml_tensor* x);
+  // Returns scale * product + b.
+  ggml_tensor* finished(const Matrix& matrix, ggml_tensor* product);
   // Returns the products of two or three weights with one x. Those of null weights are null.
   struct Linears {
     ggml_tensor *first, *second, *third;
-  };
-  struct Matrix {
-    ggml_tensor *weight, *bias;
   };
   Linears linears(const Matrix& first, const Matrix& second, const Matrix& third, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);

@@ -109,18 +109,25 @@ ggml_tensor* GgmlOps::temperatures(ggml_context* context, const LayerSpec& spec,
 
 ggml_tensor* GgmlOps::experts(ggml_context* context, const FeedForwardSpec& spec, const LayerWeights& weights,
                               const RoutedRows& routed, ggml_tensor* x) {
-  const auto product = [&](ggml_tensor* matrices, ggml_tensor* biases, ggml_tensor* rows) {
+  const std::int64_t n_rows = x->ne[1], n_used = routed.chosen->ne[0];
+  const auto product = [&](ggml_tensor* matrices, ggml_tensor* biases, ggml_tensor* scales, ggml_tensor* rows) {
     ggml_tensor* y = ggml_mul_mat_id(context, matrices, rows, routed.chosen);  // [n_out, n_expert_used, n_rows]
+    if (scales != nullptr) {
+      ggml_tensor* chosen = ggml_reshape_1d(context, ggml_cont(context, routed.chosen), n_used * n_rows);
+      ggml_tensor* of_rows = ggml_get_rows(context, ggml_reshape_2d(context, scales, 1, scales->ne[0]), chosen);
+      y = ggml_mul(context, y, ggml_reshape_3d(context, of_rows, 1, n_used, n_rows));
+    }
     return biases == nullptr ? y : ggml_add_id(context, y, biases, routed.chosen);
   };
-  const std::int64_t n_rows = x->ne[1], n_used = routed.chosen->ne[0];
   ggml_tensor* rows = ggml_reshape_3d(context, x, x->ne[0], 1, n_rows);
-  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, rows);
-  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, rows);
+  const ProductScales& scales = weights.scales;
+  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, scales.gate_experts, rows);
+  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, scales.up_experts, rows);
   // Not of a derived class: it may be for matrices, and make rows that ggml's products of experts do not read.
   rows = LayerOps::gated(context, spec.activation, gate, up);
-  ggml_tensor* given = ggml_mul(context, product(weights.down_experts, weights.down_experts_b, rows),
-                                ggml_reshape_3d(context, routed.routing_weights, 1, n_used, n_rows));
+  ggml_tensor* given =
+      ggml_mul(context, product(weights.down_experts, weights.down_experts_b, scales.down_experts, rows),
+               ggml_reshape_3d(context, routed.routing_weights, 1, n_used, n_rows));
   ggml_tensor* sum = nullptr;
   for (std::int64_t i = 0; i < n_used; ++i) {
     ggml_tensor* one =

@@ -63,6 +63,9 @@ struct FeedForwardSpec {
   bool is_gate_in_up = false;  // the file's ffn_up holds gate and up, one after the other
   Activation activation = Activation::kSilu;
   int width = 0;  // n_ff; of one expert in a layer with experts
+  // The file's feed_forward_length is the width of all experts that a token takes together, for files that do not state
+  // one expert's (Qwen1.5-MoE's of before June 2024).
+  bool is_width_of_all_used = false;
   Routing routing = Routing::kNone;
   int n_expert = 0;       // number of experts; 0: dense
   int n_expert_used = 0;  // number of experts to which a token is routed
@@ -139,7 +142,6 @@ struct LayerSpec {
   FeedForwardSpec feed_forward = {};
 
   // Biases that the file must have; others are used if it has them.
-  bool has_qkv_bias = false;
   bool has_output_bias = false;
   bool has_norm_bias = false;
   bool has_feed_forward_bias = false;

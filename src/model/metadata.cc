@@ -1,8 +1,19 @@
 #include "model/metadata.h"
 
+#include <cstdio>
 #include <utility>
 
 namespace winnow {
+namespace {
+
+// Returns a number in six digits, with an exponent if it is small or large.
+std::string digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+}  // namespace
 
 bool Metadata::has(const std::string& key) const { return file_.has(prefix_ + key); }
 
@@ -13,8 +24,8 @@ void Metadata::refuse(ErrorCode code, const std::string& sentence) const {
 // Returns a constant in its range. Beyond it ggml would abort, or compute only NaN.
 float Metadata::checked(const std::string& key, double value, double min, double max) const {
   if (value >= min && value <= max) return static_cast<float>(value);
-  refuse(ErrorCode::kBadFile, prefix_ + key + " is " + std::to_string(value) + ", expected " + std::to_string(min) +
-                                  " to " + std::to_string(max));
+  refuse(ErrorCode::kBadFile,
+         prefix_ + key + " is " + digits(value) + ", expected " + digits(min) + " to " + digits(max));
 }
 
 float Metadata::number(const std::string& key, double min, double max) const {

@@ -98,7 +98,9 @@ RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, i
   rope.attn_factor = metadata.number_or("rope.scaling.attn_factor", 1.0, -kLargestConstant, kLargestConstant);
   if (type == "yarn") {
     const std::string yarn = "rope.scaling.yarn_";
-    rope.yarn_ext_factor = metadata.number_or(yarn + "ext_factor", 1.0, -kLargestConstant, kLargestConstant);
+    // A negative factor means that none is set, as in llama.cpp, whose saver writes -1.
+    const float ext_factor = metadata.number_or(yarn + "ext_factor", 1.0, -kLargestConstant, kLargestConstant);
+    rope.yarn_ext_factor = ext_factor < 0 ? 1 : ext_factor;
     rope.yarn_beta_fast = metadata.number_or(yarn + "beta_fast", 32.0, kSmallestConstant, kLargestConstant);
     rope.yarn_beta_slow = metadata.number_or(yarn + "beta_slow", 1.0, kSmallestConstant, kLargestConstant);
     rope.attn_factor *= yarn_attn_factor(factor, metadata.number_or(yarn + "log_multiplier", 0, 0, 100));
@@ -186,18 +188,40 @@ void make_recurrent(const Metadata& metadata, const Architecture& architecture, 
   }
 }
 
+// Returns these numbers, but for each 0, which llama.cpp's saver writes for a key that a file has not, the other one.
+std::vector<int> unless_zero(std::vector<int> numbers, const std::vector<int>& otherwise) {
+  for (std::size_t l = 0; l < numbers.size(); ++l) {
+    if (numbers[l] == 0) numbers[l] = otherwise[l];
+  }
+  return numbers;
+}
+
+// Returns the width of one expert in every layer, of which a token takes n_used. n_ff has the feed-forward lengths.
+std::vector<int> expert_widths(const Metadata& metadata, const FeedForwardSpec& spec, const std::vector<int>& n_ff,
+                               int n_used) {
+  std::vector<int> otherwise = n_ff;
+  if (spec.is_width_of_all_used) {
+    for (int& width : otherwise) width /= n_used;
+  }
+  const auto n_layer = static_cast<int>(n_ff.size());
+  return unless_zero(metadata.of_layers("expert_feed_forward_length", n_layer, 0, kWidest, otherwise), otherwise);
+}
+
 // Reads the widths and numbers of experts. n_ff has the feed-forward length of every layer, 0 if the file has none.
 void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, ModelSpec& spec) {
-  const int n_expert = metadata.integer_or("expert_count", 0, 0, kMostExperts);
-  const Routing routing = spec.layers.front().feed_forward.routing;
-  if (n_expert > 0 && routing == Routing::kNone) {
-    metadata.refuse(ErrorCode::kUnsupported, "mixture-of-experts models of this architecture are not supported");
+  int n_expert = metadata.integer_or("expert_count", 0, 0, kMostExperts);
+  const FeedForwardSpec& first = spec.layers.front().feed_forward;
+  if (first.routing == Routing::kNone) {
+    if (n_expert > 1) {
+      metadata.refuse(ErrorCode::kUnsupported, "mixture-of-experts models of this architecture are not supported");
+    }
+    n_expert = 0;  // a single expert is a dense network, as hunyuan-dense's files have it
   }
   std::vector<int> width = n_ff;
   int n_used = 0, shared_width = 0;
   if (n_expert > 0) {
     n_used = metadata.integer("expert_used_count", 1, n_expert);
-    width = metadata.of_layers("expert_feed_forward_length", static_cast<int>(n_ff.size()), 1, kWidest, n_ff);
+    width = expert_widths(metadata, first, n_ff, n_used);
     shared_width = metadata.integer_or("expert_shared_feed_forward_length", 0, 0, kWidest);
   }
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
@@ -215,6 +239,11 @@ void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, M
 
 ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const Metadata metadata(file, architecture.name);
+  if (!metadata.truth_or("attention.causal", true)) {
+    metadata.refuse(ErrorCode::kUnsupported,
+                    "attention in both directions (attention.causal is false), as embedding models like gte-Qwen2 and "
+                    "pplx-embed have it, is not supported; use a model whose tokens see only those before them");
+  }
   ModelSpec spec;
   const int n_layer = metadata.integer("block_count", 1, kMostLayers);  // includes those that predict further tokens
   spec.n_skipped_layers = metadata.integer_or("nextn_predict_layers", 0, 0, n_layer - 1);
@@ -236,8 +265,9 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   std::vector<int> value_dim = metadata.of_layers("attention.value_length", n_layer, 1, 1 << 16, head_dim);
   if (architecture.has_latent_attention) {  // key_length is then the latent's, if these are present
     n_kv_head = n_head;
-    key_dim = metadata.of_layers("attention.key_length_mla", n_layer, 1, 1 << 16, key_dim);
-    value_dim = metadata.of_layers("attention.value_length_mla", n_layer, 1, 1 << 16, value_dim);
+    key_dim = unless_zero(metadata.of_layers("attention.key_length_mla", n_layer, 0, 1 << 16, key_dim), key_dim);
+    value_dim =
+        unless_zero(metadata.of_layers("attention.value_length_mla", n_layer, 0, 1 << 16, value_dim), value_dim);
   }
   const SlidingRule& rule = architecture.sliding;
   const auto window = static_cast<std::int32_t>(std::clamp<std::int64_t>(
@@ -263,7 +293,6 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
     layer.kv_layer = static_cast<int>(l);
     check_heads(metadata, layer);
     layer.scale = 1.0F / std::sqrt(static_cast<float>(layer.key_dim));
-    layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);
     layer.has_sink_logits = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
     layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train, slides[l]);
     layer.norm = spec.norm;

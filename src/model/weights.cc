@@ -55,7 +55,7 @@ class LayerLoader {
     } else {
       load_qkv();
     }
-    weights_.wo = take_.matrix(blk_ + "attn_output.weight", {spec_.output_size(), n_embd_});
+    weights_.wo = matrix("attn_output", {spec_.output_size(), n_embd_}, weights_.scales.wo);
     weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
     load_qk_norms();
     if (spec_.has_sink_logits) weights_.sink_logits = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
@@ -72,11 +72,12 @@ class LayerLoader {
     }
     const std::int64_t n_channels = spec.n_channels(n_embd_), n_heads = spec.n_value_heads;
     weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
-    weights_.conv_in = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, n_channels});
-    weights_.conv_out = take_.matrix(blk_ + "ssm_out.weight", {spec.n_values(), n_embd_});
-    weights_.state_gate = take_.matrix(blk_ + "attn_gate.weight", {n_embd_, spec.n_values()});
-    weights_.state_alpha = take_.matrix(blk_ + "ssm_alpha.weight", {n_embd_, n_heads});
-    weights_.state_beta = take_.matrix(blk_ + "ssm_beta.weight", {n_embd_, n_heads});
+    ProductScales& scales = weights_.scales;
+    weights_.conv_in = matrix("attn_qkv", {n_embd_, n_channels}, scales.conv_in);
+    weights_.conv_out = matrix("ssm_out", {spec.n_values(), n_embd_}, scales.conv_out);
+    weights_.state_gate = matrix("attn_gate", {n_embd_, spec.n_values()}, scales.state_gate);
+    weights_.state_alpha = matrix("ssm_alpha", {n_embd_, n_heads}, scales.state_alpha);
+    weights_.state_beta = matrix("ssm_beta", {n_embd_, n_heads}, scales.state_beta);
     weights_.state_decay = take_.constants(blk_ + "ssm_a", {n_heads}, true);
     weights_.state_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads}, true);
     weights_.state_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.value_dim}, true);
@@ -86,18 +87,33 @@ class LayerLoader {
   void load_mamba2() {
     const RecurrenceSpec& spec = spec_.recurrence;
     const std::int64_t n_channels = spec.n_channels(n_embd_), n_values = spec.n_values(), n_heads = spec.n_value_heads;
-    ggml_tensor* fused = take_.matrix(blk_ + "ssm_in.weight", {n_embd_, n_values + n_channels + n_heads});
+    ProductScales& scales = weights_.scales;
+    ggml_tensor* fused = matrix("ssm_in", {n_embd_, n_values + n_channels + n_heads}, scales.conv_in);
+    scales.state_gate = scales.state_alpha = scales.conv_in;
     weights_.state_gate = views_.slice(fused, 0, n_values);
     weights_.conv_in = views_.slice(fused, n_values, n_channels);
     weights_.state_alpha = views_.slice(fused, n_values + n_channels, n_heads);
     weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
     weights_.conv_b = bias("ssm_conv1d", n_channels, false);
-    weights_.conv_out = take_.matrix(blk_ + "ssm_out.weight", {n_values, n_embd_});
+    weights_.conv_out = matrix("ssm_out", {n_values, n_embd_}, scales.conv_out);
     weights_.state_decay = take_.constants(blk_ + "ssm_a", {1, n_heads}, true);
     weights_.state_decay_bias = bias("ssm_dt", n_heads, true);
     weights_.state_skip = take_.constants(blk_ + "ssm_d", {1, n_heads}, true);
     weights_.state_norm =
         take_.constants(blk_ + "ssm_norm.weight", {n_values / spec.n_key_heads, spec.n_key_heads}, true);
+  }
+
+  // Returns a matrix, or experts' matrices, and sets `scale` if the file has factors on the products.
+  ggml_tensor* matrix(const std::string& name, std::initializer_list<std::int64_t> shape, ggml_tensor*& scale) {
+    scale = product_scale(name, shape.size() == 3 ? spec_.feed_forward.n_expert : 1);
+    return take_.matrix(blk_ + name + ".weight", shape);
+  }
+
+  // Returns n factors on the products with a matrix, null if the file has none. Those on the inputs are for products
+  // that round their inputs to 4 bits; winnow's do not.
+  ggml_tensor* product_scale(const std::string& name, std::int64_t n) {
+    take_.constants(blk_ + name + ".input_scale", {n}, false);
+    return take_.constants(blk_ + name + ".scale", {n}, false);
   }
 
   ggml_tensor* bias(const char* name, std::int64_t n, bool required) {
@@ -119,29 +135,31 @@ class LayerLoader {
   // Loads the projections from one tensor or from three.
   void load_qkv() {
     const std::int64_t q = spec_.q_size() * (spec_.has_output_gate ? 2 : 1), k = spec_.k_size(), v = spec_.v_size();
+    ProductScales& scales = weights_.scales;
     if (!spec_.owns_entries()) {
-      weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, q});
-      load_unused({{"attn_k.weight", n_embd_, k}, {"attn_v.weight", n_embd_, v}});
+      weights_.wq = matrix("attn_q", {n_embd_, q}, scales.wq);
+      load_unused({{"attn_k", n_embd_, k}, {"attn_v", n_embd_, v}});
       return;
     }
     if (take_.has(blk_ + "attn_qkv.weight")) {
-      ggml_tensor* fused = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, q + k + v});
+      ggml_tensor* fused = matrix("attn_qkv", {n_embd_, q + k + v}, scales.wq);
+      scales.wk = scales.wv = scales.wq;
       weights_.wq = views_.slice(fused, 0, q);
       weights_.wk = views_.slice(fused, q, k);
       weights_.wv = views_.slice(fused, q + k, v);
     } else {
-      weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, q});
-      weights_.wk = take_.matrix(blk_ + "attn_k.weight", {n_embd_, k});
-      if (!spec_.is_key_value) weights_.wv = take_.matrix(blk_ + "attn_v.weight", {n_embd_, v});
+      weights_.wq = matrix("attn_q", {n_embd_, q}, scales.wq);
+      weights_.wk = matrix("attn_k", {n_embd_, k}, scales.wk);
+      if (!spec_.is_key_value) weights_.wv = matrix("attn_v", {n_embd_, v}, scales.wv);
     }
     if (ggml_tensor* fused = take_.constants(blk_ + "attn_qkv.bias", {q + k + v}, false)) {
       weights_.bq = views_.slice(fused, 0, q);
       weights_.bk = views_.slice(fused, q, k);
       weights_.bv = views_.slice(fused, q + k, v);
     } else {
-      weights_.bq = bias("attn_q", q, spec_.has_qkv_bias);
-      weights_.bk = bias("attn_k", k, spec_.has_qkv_bias);
-      weights_.bv = bias("attn_v", v, spec_.has_qkv_bias);
+      weights_.bq = bias("attn_q", q, false);
+      weights_.bk = bias("attn_k", k, false);
+      weights_.bv = bias("attn_v", v, false);
     }
   }
 
@@ -151,7 +169,10 @@ class LayerLoader {
     std::int64_t n_in, n_out;
   };
   void load_unused(std::initializer_list<Unused> matrices) {
-    for (const Unused& unused : matrices) take_.matrix(blk_ + unused.name, {unused.n_in, unused.n_out}, false);
+    for (const Unused& unused : matrices) {
+      take_.matrix(blk_ + unused.name + ".weight", {unused.n_in, unused.n_out}, false);
+      product_scale(unused.name, 1);
+    }
   }
 
   void load_latent() {
@@ -162,7 +183,7 @@ class LayerLoader {
       weights_.query_a_norm = take_.constants(blk_ + "attn_q_a_norm.weight", {spec_.query_rank}, true);
       weights_.wq = take_.matrix(blk_ + "attn_q_b.weight", {spec_.query_rank, spec_.q_size()});
     } else {
-      weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, spec_.q_size()});
+      weights_.wq = matrix("attn_q", {n_embd_, spec_.q_size()}, weights_.scales.wq);
     }
     weights_.latent = take_.matrix(blk_ + "attn_kv_a_mqa.weight", {n_embd_, rank + n_rotated});
     weights_.latent_norm = take_.constants(blk_ + "attn_kv_a_norm.weight", {rank}, true);
@@ -199,19 +220,21 @@ class LayerLoader {
     const FeedForwardSpec& spec = spec_.feed_forward;
     const std::int64_t n_ff = spec.width;
     const bool biased = spec_.has_feed_forward_bias;
+    ProductScales& scales = weights_.scales;
     if (spec.is_gate_in_up) {
-      ggml_tensor* fused = take_.matrix(blk_ + "ffn_up.weight", {n_embd_, 2 * n_ff});
+      ggml_tensor* fused = matrix("ffn_up", {n_embd_, 2 * n_ff}, scales.up);
+      scales.gate = scales.up;
       weights_.gate = views_.slice(fused, 0, n_ff);
       weights_.up = views_.slice(fused, n_ff, n_ff);
     } else {
-      weights_.up = take_.matrix(blk_ + "ffn_up.weight", {n_embd_, n_ff});
+      weights_.up = matrix("ffn_up", {n_embd_, n_ff}, scales.up);
       weights_.up_b = bias("ffn_up", n_ff, biased);
       if (spec.is_gated) {
-        weights_.gate = take_.matrix(blk_ + "ffn_gate.weight", {n_embd_, n_ff});
+        weights_.gate = matrix("ffn_gate", {n_embd_, n_ff}, scales.gate);
         weights_.gate_b = bias("ffn_gate", n_ff, biased);
       }
     }
-    weights_.down = take_.matrix(blk_ + "ffn_down.weight", {n_ff, n_embd_});
+    weights_.down = matrix("ffn_down", {n_ff, n_embd_}, scales.down);
     weights_.down_b = bias("ffn_down", n_embd_, biased);
   }
 
@@ -222,6 +245,7 @@ class LayerLoader {
     const auto biases = [&](const char* name, std::int64_t n) {
       return take_.constants(blk_ + name + ".bias", {n, n_expert}, biased);
     };
+    ProductScales& scales = weights_.scales;
     weights_.experts_norm = weights_.ffn_norm;
     weights_.router = take_.matrix(blk_ + "ffn_gate_inp.weight", {n_embd_, n_expert});
     weights_.router_b = bias("ffn_gate_inp", n_expert, biased);
@@ -230,10 +254,10 @@ class LayerLoader {
       weights_.gate_experts = views_.slice(fused, 0, n_ff);
       weights_.up_experts = views_.slice(fused, n_ff, n_ff);
     } else {
-      weights_.gate_experts = take_.matrix(blk_ + "ffn_gate_exps.weight", {n_embd_, n_ff, n_expert});
-      weights_.up_experts = take_.matrix(blk_ + "ffn_up_exps.weight", {n_embd_, n_ff, n_expert});
+      weights_.gate_experts = matrix("ffn_gate_exps", {n_embd_, n_ff, n_expert}, scales.gate_experts);
+      weights_.up_experts = matrix("ffn_up_exps", {n_embd_, n_ff, n_expert}, scales.up_experts);
     }
-    weights_.down_experts = take_.matrix(blk_ + "ffn_down_exps.weight", {n_ff, n_embd_, n_expert});
+    weights_.down_experts = matrix("ffn_down_exps", {n_ff, n_embd_, n_expert}, scales.down_experts);
     weights_.gate_experts_b = biases("ffn_gate_exps", n_ff);
     weights_.up_experts_b = biases("ffn_up_exps", n_ff);
     weights_.down_experts_b = biases("ffn_down_exps", n_embd_);
@@ -245,9 +269,9 @@ class LayerLoader {
     if (spec.has_shared_gate) {
       weights_.shared_gate = take_.matrix(blk_ + "ffn_gate_inp_shexp.weight", {n_embd_});
     }
-    weights_.gate = take_.matrix(blk_ + "ffn_gate_shexp.weight", {n_embd_, n_shared});
-    weights_.up = take_.matrix(blk_ + "ffn_up_shexp.weight", {n_embd_, n_shared});
-    weights_.down = take_.matrix(blk_ + "ffn_down_shexp.weight", {n_shared, n_embd_});
+    weights_.gate = matrix("ffn_gate_shexp", {n_embd_, n_shared}, scales.gate);
+    weights_.up = matrix("ffn_up_shexp", {n_embd_, n_shared}, scales.up);
+    weights_.down = matrix("ffn_down_shexp", {n_shared, n_embd_}, scales.down);
   }
 
   void load_dense_beside() {
@@ -256,10 +280,11 @@ class LayerLoader {
     weights_.experts_post_norm = take_.norm(blk_ + "post_ffw_norm_2", n_embd_, false);
     weights_.shared_post_norm = take_.norm(blk_ + "post_ffw_norm_1", n_embd_, false);
     weights_.router_scale = take_.constants(blk_ + "ffn_gate_inp.scale", {n_embd_}, true);
-    weights_.expert_scale = take_.constants(blk_ + "ffn_down_exps.scale", {spec_.feed_forward.n_expert}, false);
-    weights_.gate = take_.matrix(blk_ + "ffn_gate.weight", {n_embd_, n_shared});
-    weights_.up = take_.matrix(blk_ + "ffn_up.weight", {n_embd_, n_shared});
-    weights_.down = take_.matrix(blk_ + "ffn_down.weight", {n_shared, n_embd_});
+    ProductScales& scales = weights_.scales;
+    weights_.expert_scale = std::exchange(scales.down_experts, nullptr);  // applied to the routing weights
+    weights_.gate = matrix("ffn_gate", {n_embd_, n_shared}, scales.gate);
+    weights_.up = matrix("ffn_up", {n_embd_, n_shared}, scales.up);
+    weights_.down = matrix("ffn_down", {n_shared, n_embd_}, scales.down);
   }
 
   // The file has the per-layer embeddings of all layers in the same tensors.
@@ -339,7 +364,9 @@ std::vector<ggml_tensor**> LayerWeights::places() {
       &gate, &up, &down, &gate_b, &up_b, &down_b, &router, &router_b, &router_scale, &choice_b, &expert_scale,
       &gate_experts, &up_experts, &down_experts, &gate_experts_b, &up_experts_b, &down_experts_b, &shared_gate,
       &rope_freqs, &token_rows, &token_proj, &token_proj_norm, &token_gate, &token_out, &token_post_norm.weight,
-      &token_post_norm.bias, &output_scale};
+      &token_post_norm.bias, &output_scale, &scales.wq, &scales.wk, &scales.wv, &scales.wo, &scales.conv_in,
+      &scales.conv_out, &scales.state_gate, &scales.state_alpha, &scales.state_beta, &scales.gate, &scales.up,
+      &scales.down, &scales.gate_experts, &scales.up_experts, &scales.down_experts};
   // clang-format on
   assert(places.size() == (sizeof(LayerWeights) - offsetof(LayerWeights, attn_norm)) / sizeof(ggml_tensor*));
   return places;
@@ -357,6 +384,8 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   w.output_norm = take.norm(spec.output_norm_name, n_embd, spec.layers.front().has_norm_bias);
   w.output = take.matrix("output.weight", {n_embd, spec.n_vocab}, false);
   w.output_b = take.constants("output.bias", {spec.n_vocab}, false);
+  w.logits_scale = take.constants("output.scale", {1}, false);
+  take.constants("output.input_scale", {1}, false);
   if (w.output == nullptr) w.output = w.token_embd;
   for (int l = 0; l < spec.n_layer(); ++l) {
     w.layers.push_back(LayerLoader(take, views, copies, spec, l).load());

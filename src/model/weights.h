@@ -19,6 +19,16 @@ struct NormWeights {
   ggml_tensor* bias = nullptr;    // [n]
 };
 
+// Factors on the products with a layer's matrices: [1], or [n_expert] for experts' matrices. NVFP4's files have them as
+// its second scales. Null: 1.
+struct ProductScales {
+  ggml_tensor *wq = nullptr, *wk = nullptr, *wv = nullptr, *wo = nullptr;
+  ggml_tensor *conv_in = nullptr, *conv_out = nullptr;
+  ggml_tensor *state_gate = nullptr, *state_alpha = nullptr, *state_beta = nullptr;
+  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;
+  ggml_tensor *gate_experts = nullptr, *up_experts = nullptr, *down_experts = nullptr;
+};
+
 // The tensors of one layer; null where the layer has none. All point into the file's mapping until they are interleaved
 // (interleaved_weights.h). Matrices that the file holds in one tensor (attn_qkv; gate and up) are slices of it.
 struct LayerWeights {
@@ -93,6 +103,7 @@ struct LayerWeights {
   ggml_tensor* token_out = nullptr;        // [per_layer_embedding_dim, n_embd]
   NormWeights token_post_norm;             // [n_embd]
   ggml_tensor* output_scale = nullptr;     // [1], factor on the hidden state after the layer
+  ProductScales scales;
 
   // Returns the matrices by which every row is multiplied.
   std::vector<ggml_tensor*> matrices() const;
@@ -104,10 +115,11 @@ struct LayerWeights {
 
 // The tensors of a model.
 struct Weights {
-  ggml_tensor* token_embd = nullptr;  // [n_embd, n_vocab]
-  NormWeights output_norm;            // [n_embd]
-  ggml_tensor* output = nullptr;      // [n_embd, n_vocab]; token_embd itself where the file ties them
-  ggml_tensor* output_b = nullptr;    // [n_vocab]
+  ggml_tensor* token_embd = nullptr;    // [n_embd, n_vocab]
+  NormWeights output_norm;              // [n_embd]
+  ggml_tensor* output = nullptr;        // [n_embd, n_vocab]; token_embd itself where the file ties them
+  ggml_tensor* output_b = nullptr;      // [n_vocab]
+  ggml_tensor* logits_scale = nullptr;  // [1], factor on the product with `output`
   std::vector<LayerWeights> layers;
   const LayerWeights& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
   std::shared_ptr<ggml_context> views;                // owner of the slices

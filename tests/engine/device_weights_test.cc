@@ -56,6 +56,26 @@ TEST(DeviceWeights, StreamedLayersComputeWhatResidentOnesDo) {
   }
 }
 
+TEST(DeviceWeights, ScalesOfProductsApplyAsOnTheProcessor) {
+  for (const char* architecture : {"llama", "qwen3moe"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions tiny = tiny_options(architecture);
+    tiny.n_layer = 3;
+    const bool has_experts = tiny.n_expert > 0;
+    for (int l = 0; l < tiny.n_layer; ++l) {
+      add_product_scales(tiny, l, {"attn_v", "attn_output"});
+      if (has_experts) add_product_scales(tiny, l, {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"});
+      if (!has_experts) add_product_scales(tiny, l, {"ffn_gate", "ffn_up", "ffn_down"});
+    }
+    const std::shared_ptr<const Model> model = tiny_model(tiny);
+    const auto answers = [&](const char* device) {
+      return answers_of(*engine_with(model, -1, device), for_device(full_options()), 60, tiny.n_vocab);
+    };
+    const auto expected = answers("cpu"), own = answers(device_under_test().c_str());
+    for (std::size_t i = 0; i < own.size(); ++i) EXPECT_LT(kl_divergence(expected[i], own[i]), 1e-3) << i;
+  }
+}
+
 // The weights of a model of four layers on a test device.
 class StreamedWeights {
  public:

@@ -122,6 +122,87 @@ std::vector<Variant> variants() {
 INSTANTIATE_TEST_SUITE_P(Architectures, ForwardTest, testing::ValuesIn(variants()),
                          [](const auto& test) { return test.param.name; });
 
+// Returns models whose files say less or more than those of today's converter, as older ones, those of llama.cpp's
+// saver and those of NVFP4 do.
+std::vector<Variant> file_variants() {
+  std::vector<Variant> all;
+  const auto add = [&](const std::string& architecture, const std::string& what, auto change) {
+    TinyModelOptions options = tiny_options(architecture);
+    change(options);
+    std::string name = architecture + "_" + what;
+    std::replace(name.begin(), name.end(), '-', '_');
+    all.push_back({name, options});
+  };
+  const auto no_factors = [](TinyModelOptions& o) {
+    o.constants = {{"embedding_scale", 0}, {"residual_scale", 0}, {"attention.scale", 0}, {"logit_scale", 2.5F}};
+  };
+  add("granite", "no_factors", no_factors);
+  add("minicpm", "no_factors", no_factors);
+  add("granitehybrid", "no_factors", [&](TinyModelOptions& o) {
+    no_factors(o);
+    o.constants.back().second = 0;
+  });
+  add("llama", "soft_cap_of_another", [](TinyModelOptions& o) { o.constants = {{"attn_logit_softcapping", 2}}; });
+  add("llama", "unset_ext_factor", [](TinyModelOptions& o) {
+    o.rope_scaling = "yarn", o.constants = {{"rope.scaling.yarn_ext_factor", -1}};
+  });
+  add("deepseek2", "no_temperature",
+      [](TinyModelOptions& o) { o.constants.emplace_back("attention.temperature_scale", 0.0F); });
+  add("deepseek2", "unset_latent_sizes", [](TinyModelOptions& o) {  // libllama knows DeepSeek-V2-Lite by its 27 layers
+    o.layers.assign(27, {.n_head = 2, .n_kv_head = 2, .key_dim = 32, .value_dim = 16, .n_ff = 40});
+    o.n_embd = 32, o.latent_rank = 24, o.query_rank = 0, o.has_joined_latent = true, o.expert_gating = 0;
+    o.expert_n_ff = 20, o.shared_n_ff = 40, o.constants.clear(), o.rope_scaling.clear();
+    o.edit_metadata = [](gguf_context* file) {
+      gguf_set_val_u32(file, "deepseek2.attention.key_length_mla", 0);
+      gguf_set_val_u32(file, "deepseek2.attention.value_length_mla", 0);
+    };
+  });
+  for (const char* architecture : {"qwen2", "qwen2moe"}) {
+    add(architecture, "no_biases", [](TinyModelOptions& o) {
+      for (int l = 0; l < o.n_layer; ++l) {
+        for (const char* bias : {"attn_q.bias", "attn_k.bias", "attn_v.bias"}) {
+          o.left_out.push_back("blk." + std::to_string(l) + "." + bias);
+        }
+      }
+    });
+  }
+  for (const char* architecture : {"qwen2moe", "qwen3moe", "qwen35moe"}) {
+    add(architecture, "no_widths_of_experts", [](TinyModelOptions& o) {
+      o.expert_n_ff = 38, o.n_ff = o.n_expert_used * o.expert_n_ff;
+      if (o.shared_n_ff > 0) o.shared_n_ff = o.n_ff;
+      o.edit_metadata = [prefix = o.architecture](gguf_context* file) {
+        gguf_remove_key(file, (prefix + ".expert_feed_forward_length").c_str());
+        gguf_remove_key(file, (prefix + ".expert_shared_feed_forward_length").c_str());
+      };
+    });
+  }
+  add("hunyuan-dense", "one_expert", [](TinyModelOptions& o) {
+    o.edit_metadata = [](gguf_context* file) {
+      gguf_set_val_u32(file, "hunyuan-dense.expert_count", 1);
+      gguf_set_val_u32(file, "hunyuan-dense.expert_used_count", 1);
+    };
+  });
+  add("llama", "scales", [](TinyModelOptions& o) {
+    o.has_all_biases = true;
+    for (int l = 0; l < o.n_layer; ++l) {
+      add_product_scales(o, l, {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"});
+    }
+  });
+  add("phi3", "scales", [](TinyModelOptions& o) { add_product_scales(o, 1, {"attn_qkv"}); });
+  add("qwen3moe", "scales", [](TinyModelOptions& o) {
+    for (const int l : {0, 2}) add_product_scales(o, l, {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"});
+  });
+  add("qwen35moe", "scales", [](TinyModelOptions& o) {
+    add_product_scales(o, 1,
+                       {"attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out", "ffn_gate_shexp", "ffn_up_shexp",
+                        "ffn_down_shexp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"});
+  });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, ForwardTest, testing::ValuesIn(file_variants()),
+                         [](const auto& test) { return test.param.name; });
+
 class WeightTypeTest : public testing::TestWithParam<ggml_type> {};
 
 // Returns every type that ggml can read and write.

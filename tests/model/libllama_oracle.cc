@@ -119,6 +119,8 @@ std::vector<std::vector<float>> LibllamaOracle::logits(std::span<const Token> to
   return logits;
 }
 
+void LibllamaOracle::save(const std::string& path) const { llama_model_save_to_file(impl_->model.get(), path.c_str()); }
+
 std::vector<float> LibllamaOracle::embedding(std::span<const Token> tokens, Pooling pooling) const {
   llama_context_params params = context_params(tokens.size());
   params.embeddings = true;

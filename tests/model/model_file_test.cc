@@ -198,8 +198,8 @@ TEST(ModelFileTest, EveryTensorMustBeThere) {
         "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.2.ffn_down.weight"}) {
     expect_refused(ErrorCode::kBadFile, name, {.left_out = {name}});
   }
-  expect_refused(ErrorCode::kBadFile, "blk.0.attn_k.bias",
-                 {.architecture = "qwen2", .left_out = {"blk.0.attn_k.bias"}});
+  expect_refused(ErrorCode::kBadFile, "blk.0.attn_output.bias",
+                 {.architecture = "starcoder2", .left_out = {"blk.0.attn_output.bias"}});
   expect_refused(ErrorCode::kBadFile, "blk.1.attn_q_norm.weight",
                  {.architecture = "qwen3", .left_out = {"blk.1.attn_q_norm.weight"}});
 }
@@ -215,6 +215,31 @@ TEST(ModelFileTest, TensorsThatNobodyWouldUseAreRefused) {
   expect_refused(ErrorCode::kUnsupported, "attn_q_norm", {.extra = {{"blk.0.attn_q_norm.weight", 32}}});
 }
 
+TEST(ModelFileTest, AttentionInBothDirectionsIsRefused) {
+  const auto set_causal = [](bool is_causal) {
+    return [=](gguf_context* file) { gguf_set_val_bool(file, "qwen3.attention.causal", is_causal); };
+  };
+  expect_refused(ErrorCode::kUnsupported, "attention in both directions",
+                 {.architecture = "qwen3", .edit_metadata = set_causal(false)});
+  const TinyModel causal({.architecture = "qwen3", .edit_metadata = set_causal(true)});
+  EXPECT_NO_THROW(Model::load(causal.path()));
+}
+
+TEST(ModelFileTest, TemperaturesOfLatentAttentionAreRefused) {
+  TinyModelOptions options = tiny_options("deepseek2");
+  options.constants.emplace_back("attention.temperature_scale", 0.1F);
+  expect_refused(ErrorCode::kUnsupported, "attention.temperature_scale", options);
+}
+
+// llama.cpp has no factors for products with these matrices either.
+TEST(ModelFileTest, ScalesThatNobodyWouldUseAreRefused) {
+  expect_refused(ErrorCode::kUnsupported, "blk.1.ffn_norm.scale", {.extra = {{"blk.1.ffn_norm.scale", 1}}});
+  TinyModelOptions options = tiny_options("deepseek2");
+  add_product_scales(options, 1, {"attn_kv_a_mqa"});
+  expect_refused(ErrorCode::kUnsupported, "blk.1.attn_kv_a_mqa.scale", options);
+  expect_refused(ErrorCode::kBadFile, "[64, 1, 1, 1], expected [1]", {.extra = {{"blk.1.ffn_up.scale", 64}}});
+}
+
 TEST(ModelFileTest, ExpertsMustFitTheMetadata) {
   const TinyModelOptions experts{.n_expert = 4, .n_expert_used = 2};
   const auto refuse = [&](ErrorCode code, const std::string& part, const std::string& key, std::int64_t value) {
@@ -227,7 +252,8 @@ TEST(ModelFileTest, ExpertsMustFitTheMetadata) {
   refuse(ErrorCode::kBadFile, "expert_count is 9999999", "expert_count", 9999999);
   refuse(ErrorCode::kBadFile, "expert_used_count is 0", "expert_used_count", 0);
   refuse(ErrorCode::kBadFile, "expert_used_count is 5", "expert_used_count", 5);
-  refuse(ErrorCode::kBadFile, "expert_feed_forward_length is 0", "expert_feed_forward_length", 0);
+  refuse(ErrorCode::kBadFile, "expert_feed_forward_length is -1", "expert_feed_forward_length", -1);
+  refuse(ErrorCode::kBadFile, "expert_feed_forward_length is 9999999", "expert_feed_forward_length", 9999999);
   refuse(ErrorCode::kBadFile, "ffn_gate_shexp", "expert_shared_feed_forward_length", 8);
   TinyModelOptions without = experts;
   for (const char* name : {"blk.0.ffn_gate_inp.weight", "blk.1.ffn_up_exps.weight", "blk.2.ffn_down_exps.weight"}) {
@@ -325,6 +351,8 @@ TEST(ModelFileTest, RopeOutOfRange) {
   const auto number = [](const char* key, float value) {
     return [=](gguf_context* file) { gguf_set_val_f32(file, key, value); };
   };
+  expect_refused(ErrorCode::kBadFile, "rope.freq_base is -0.5, expected 1e-09 to 1e+12",
+                 {.edit_metadata = number("llama.rope.freq_base", -0.5F)});
   for (const float base : {0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()}) {
     expect_refused(ErrorCode::kBadFile, "rope.freq_base", {.edit_metadata = number("llama.rope.freq_base", base)});
   }

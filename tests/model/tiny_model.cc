@@ -143,7 +143,6 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
       metadata.truth("expert_weights_norm", true);
     }
   }
-  if (o.soft_cap > 0) metadata.number("attn_logit_softcapping", o.soft_cap);
   int n_rot = layers.front().key_dim;
   std::vector<std::int8_t> slides;
   for (const TinyLayer& layer : layers) {
@@ -219,6 +218,14 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   if (!o.chat_template.empty()) gguf_set_val_str(file, "tokenizer.chat_template", o.chat_template.c_str());
   if (o.edit_metadata) o.edit_metadata(file);
   if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);
+}
+
+void add_product_scales(TinyModelOptions& options, int layer, std::initializer_list<const char*> matrices) {
+  for (const std::string matrix : matrices) {
+    const std::string name = "blk." + std::to_string(layer) + "." + matrix;
+    const int n = matrix.ends_with("_exps") ? options.n_expert : 1;
+    options.extra.insert(options.extra.end(), {{name + ".scale", n}, {name + ".input_scale", n}});
+  }
 }
 
 TinyModelOptions with_balanced_layers() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,7 +49,6 @@ struct TinyModelOptions {
   bool has_own_head_norms = false;  // stablelm's 12B: norms of queries and keys, none before the feed-forward
   int sliding_window = 0;
   std::vector<TinyLayer> layers = {};  // replaces n_layer and the sizes above; sliding_window is for those that slide
-  float soft_cap = 0;
   bool has_sinks = false;
   int n_expert = 0;  // of width n_ff; only for architectures that can have experts
   int n_expert_used = 0;
@@ -82,6 +82,10 @@ struct TinyModelOptions {
 
 // A model whose queries and keys are balanced (model/balanced_pairs.h), since they are small beside the keys' biases.
 TinyModelOptions with_balanced_layers();
+
+// Adds factors to a layer, as NVFP4's files have them: on the products with matrices ("ffn_up", ...), and on their
+// inputs, which are not used.
+void add_product_scales(TinyModelOptions& options, int layer, std::initializer_list<const char*> matrices);
 
 // Writes the file. Throws std::runtime_error.
 void write_tiny_model(const TinyModelOptions& options, const std::string& path);
@@ -118,6 +122,8 @@ class LibllamaOracle {
 
   // Returns [n_tokens - first][n_vocab] logits after the token at `first` and every later one.
   std::vector<std::vector<float>> logits(std::span<const Token> tokens, std::size_t first = 0) const;
+  // Writes the model to a file with llama_model_save_to_file.
+  void save(const std::string& path) const;
   // Returns the embedding [n_embd] of up to 512 tokens, not normalised.
   std::vector<float> embedding(std::span<const Token> tokens, Pooling pooling) const;
 

@@ -28,7 +28,7 @@ ggml_context* make_context(std::size_t n_tensors) {
 // Returns the fields of all layers and of the model that name a tensor to be uploaded.
 std::vector<ggml_tensor**> places_of(Weights& weights) {
   std::vector<ggml_tensor**> places = {&weights.output_norm.weight, &weights.output_norm.bias, &weights.output,
-                                       &weights.output_b};
+                                       &weights.output_b, &weights.logits_scale};
   for (LayerWeights& layer : weights.layers) {
     const std::vector<ggml_tensor**> of_layer = layer.places();
     places.insert(places.end(), of_layer.begin(), of_layer.end());

@@ -19,7 +19,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
 
 const Architecture kCohere2 = {
     .name = "cohere2",
-    .models = "Command R7B, Command A, Aya",
+    .models = "Command R7B, Command A, Tiny Aya",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
     .layer = {.norm = {.kind = NormKind::kLayer}, .is_parallel = true},
     .sliding = {.period = 4},

@@ -46,7 +46,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
   if (metadata.integer_or("expert_group_count", 1, 0, 1 << 16) > 1) {
     metadata.refuse(ErrorCode::kUnsupported, "experts in groups (expert_group_count, DeepSeek-V3) are not supported");
   }
-  if (metadata.has("attention.temperature_scale")) {
+  if (metadata.number_or("attention.temperature_scale", 0, -kLargestConstant, kLargestConstant) != 0) {
     metadata.refuse(ErrorCode::kUnsupported, "an attention temperature (attention.temperature_scale) is not supported");
   }
   const int n_layer = spec.n_layer() + spec.n_skipped_layers;

@@ -6,7 +6,7 @@
 namespace winnow {
 const Architecture kInternLm2 = {
     .name = "internlm2",
-    .models = "InternLM 2, 2.5 and 3",
+    .models = "InternLM 2 and 2.5",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
 };
 

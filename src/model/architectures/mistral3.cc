@@ -18,7 +18,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
 
 const Architecture kMistral3 = {
     .name = "mistral3",
-    .models = "Ministral 3, Mistral Small 3.2 and later",
+    .models = "Mistral Small 3.1 and 3.2, Ministral 3, Devstral 2",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
     .layer = {.feed_forward = {.routing = Routing::kNormalisedSoftmax}},
     .configure = configure,

@@ -6,16 +6,19 @@
 namespace winnow {
 
 void read_multipliers(const Metadata& metadata, ModelSpec& spec) {
-  const auto read = [&](const char* key, float& value) {
-    if (metadata.has(key)) value = metadata.number(key, kSmallestConstant, kLargestConstant);
+  // 0 means that there is no factor: llama.cpp's saver writes it for those that a model does not have.
+  const auto read = [&](const char* key, float& value, float if_zero) {
+    if (!metadata.has(key)) return;
+    const bool is_zero = metadata.number(key, 0, kLargestConstant) == 0;
+    value = is_zero ? if_zero : metadata.number(key, kSmallestConstant, kLargestConstant);
   };
-  read("embedding_scale", spec.embedding_scale);
+  read("embedding_scale", spec.embedding_scale, 1);
   float divisor = 1.0F / spec.logit_scale;
-  read("logit_scale", divisor);
+  read("logit_scale", divisor, 1);
   spec.logit_scale = 1.0F / divisor;
   for (LayerSpec& layer : spec.layers) {
-    read("residual_scale", layer.residual_scale);
-    if (layer.kind != LayerKind::kRecurrent) read("attention.scale", layer.scale);
+    read("residual_scale", layer.residual_scale, 1);
+    if (layer.kind != LayerKind::kRecurrent) read("attention.scale", layer.scale, layer.scale);
   }
 }
 

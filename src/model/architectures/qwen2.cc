@@ -8,7 +8,6 @@ const Architecture kQwen2 = {
     .name = "qwen2",
     .models = "Qwen2, Qwen2.5",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .layer = {.has_qkv_bias = true},
 };
 
 }  // namespace winnow

@@ -8,7 +8,7 @@ const Architecture kQwen2Moe = {
     .name = "qwen2moe",
     .models = "Qwen1.5-MoE, Qwen2-57B-A14B",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .layer = {.feed_forward = {.routing = Routing::kSoftmax, .has_shared_gate = true}, .has_qkv_bias = true},
+    .layer = {.feed_forward = {.is_width_of_all_used = true, .routing = Routing::kSoftmax, .has_shared_gate = true}},
 };
 
 }  // namespace winnow
