@@ -134,7 +134,10 @@ def test_a_tokenizer_of_ones_own(model_path):
 def test_closing(model_path):
     with winnow.Llama(model_path, n_ctx=256, verbose=False) as llm:
         assert llm(PROMPT, max_tokens=1)["choices"]
-    for call in (lambda: llm(PROMPT), lambda: llm.tokenize("a"), llm.n_ctx, llm.save_state, llm.token_eos, llm.reset):
+        context, asked = llm.compress(PROMPT), llm.compress(PROMPT, question="Where?")
+    calls = [lambda: llm(PROMPT), lambda: llm.tokenize("a"), llm.n_ctx, llm.save_state, llm.token_eos, llm.reset]
+    calls += [lambda: context.ask("Where?"), asked.ask, lambda: llm.compress(PROMPT, chat=True)]
+    for call in calls:
         with pytest.raises(winnow.InvalidArgument, match="was closed"):
             call()
     llm.close()  # a second call does no harm

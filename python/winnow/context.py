@@ -56,6 +56,7 @@ class Context:
 
         Without a question it answers the one that the document was read with.
         """
+        self._llm._check_open()
         if (question is None) != self._is_asked:
             raise InvalidArgument(
                 "the context was read with its question: call ask() without one"

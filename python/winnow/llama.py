@@ -210,6 +210,7 @@ class Llama(Completions):
         document and questions are a user's message in the model's chat template; None: if it has one. system: that
         chat's system message.
         """
+        self._check_open()
         if chat is None:
             chat = self._model.has_chat_template()
         if system and not chat:

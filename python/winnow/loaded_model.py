@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Union
 
 from . import _core
 from .arguments import check_unused, entry_type, metadata_of, take_device_layers
@@ -17,11 +17,15 @@ from .scores import Scores
 from .tokenizer import LlamaTokenizer
 
 
+def _refuse_closed() -> NoReturn:
+    raise InvalidArgument("the model was closed: load it again with Llama(...)")
+
+
 class _Closed:
     """A placeholder for what close() freed. Every use raises InvalidArgument."""
 
     def __getattr__(self, name: str) -> Any:
-        raise InvalidArgument("the model was closed: load it again with Llama(...)")
+        _refuse_closed()
 
 
 class LoadedModel:
@@ -141,6 +145,11 @@ class LoadedModel:
         with self._lock:
             self.cache = None
             self._session = self._engine = self._model = self._tokenizer = self._scores = _Closed()
+
+    def _check_open(self) -> None:
+        """Raises InvalidArgument after close(), for callers that only hand the model on."""
+        if isinstance(self._model, _Closed):
+            _refuse_closed()
 
     def __enter__(self) -> "Llama":
         return self

@@ -1,6 +1,7 @@
 #include "base/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "winnow/error.h"
@@ -18,6 +21,20 @@ namespace {
 [[noreturn]] void fail(const std::string& path, int reason) {
   throw Error(ErrorCode::kIo,
               "cannot write '" + path + "' (" + std::strerror(reason) + "): check the folder and the free space");
+}
+
+// Returns the path that the symbolic links of a path lead to, which need not exist.
+std::string behind_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as many as Linux follows
+  std::filesystem::path target = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks; ++i) {
+    if (!std::filesystem::is_symlink(target, error)) return target.string();
+    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+    if (error) fail(path, error.value());
+    target = target.parent_path() / next;  // `next` itself if it is absolute
+  }
+  fail(path, ELOOP);
 }
 
 }  // namespace
@@ -35,16 +52,24 @@ int write_all(int descriptor, std::string_view bytes) {
   return 0;
 }
 
-AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)), target_(behind_links(path_)) {
   static std::atomic<unsigned> number{0};
+  struct stat old = {};
+  const bool is_there = stat(target_.c_str(), &old) == 0;
+  if (is_there && S_ISDIR(old.st_mode)) fail(path_, EISDIR);
+  if (is_there && !S_ISREG(old.st_mode)) {
+    throw Error(ErrorCode::kIo, "cannot write '" + path_ + "': it is a device or a pipe; name a file");
+  }
+  if (is_there) mode &= old.st_mode;
   // A killed process of the same id may have left a file of that name.
   for (int attempt = 0; attempt < 100; ++attempt) {
-    temporary_ = path_ + ".tmp." + std::to_string(getpid()) + "." + std::to_string(number++);
+    temporary_ = target_ + ".tmp." + std::to_string(getpid()) + "." + std::to_string(number++);
     descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
-    if (descriptor_ >= 0) return;
-    if (errno != EEXIST) break;
+    if (descriptor_ >= 0 || errno != EEXIST) break;
   }
-  fail(path_, errno);
+  if (descriptor_ < 0) fail(path_, errno);
+  // The umask has no say in the permissions of an old file; a file system without permissions refuses this.
+  if (is_there) static_cast<void>(fchmod(descriptor_, static_cast<mode_t>(mode)));
 }
 
 AtomicFile::~AtomicFile() {
@@ -69,14 +94,14 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   flush();
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, errno);
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail(path_, errno);
   temporary_.clear();
 }
 
 bool AtomicFile::commit_new() {
   flush();
   // Unlike a rename, a link fails if the file exists.
-  const bool is_new = link(temporary_.c_str(), path_.c_str()) == 0;
+  const bool is_new = link(temporary_.c_str(), target_.c_str()) == 0;
   if (!is_new && errno != EEXIST) fail(path_, errno);
   return is_new;
 }

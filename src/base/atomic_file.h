@@ -8,14 +8,16 @@ namespace winnow {
 
 // AtomicFile writes a temporary file in the folder of `path` under a unique name (PATH.tmp.PROCESS.NUMBER), and renames
 // it to `path` once all bytes are on the disk. The destructor removes the temporary file if it was not committed; it
-// remains only if the process is killed.
+// remains only if the process is killed. A symbolic link stays, and the file that it names is replaced. Devices and
+// pipes are refused, because a rename would put a file in their place.
 //
 // An object is not thread-safe. Any number of objects may write to the same path at the same time, and the last commit
 // counts.
 class AtomicFile {
  public:
   // Creates the temporary file. The process's umask is applied to `mode`, as for any new file; 0600 keeps others from
-  // reading the file. Throws Error(kIo), as all methods do: "cannot write 'PATH'" and why.
+  // reading the file. A file that is replaced keeps of its permissions those that `mode` allows. Throws Error(kIo), as
+  // all methods do: "cannot write 'PATH'" and why.
   explicit AtomicFile(std::string path, unsigned mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -30,7 +32,9 @@ class AtomicFile {
  private:
   void flush();  // writes the bytes to the disk and closes the file
 
-  std::string path_, temporary_;
+  std::string path_;    // as given, for messages
+  std::string target_;  // the file that is written: the path, or what its symbolic links lead to
+  std::string temporary_;
   int descriptor_ = -1;
 };
 

@@ -63,9 +63,9 @@ class StagingBuffer final : public EntrySink {
     std::size_t block, values_at, end;
   };
   struct Block {
-    int last_layer = 0;                           // the last layer that uses the block
+    int last_layer = 0;            // the last layer that uses the block
     Reservation reservation = {};  // outlives the memory that it counts
-    MemoryBlock memory = {};                      // a layer's two arrays below
+    MemoryBlock memory = {};       // a layer's two arrays below
   };
   // Returns the layout of every layer.
   static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens, int n_together);

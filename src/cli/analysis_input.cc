@@ -24,6 +24,8 @@ void add_analysis_flags(CommandLine& line, AnalysisFlags& flags) {
   line.group("Text");
   line.text("-p,--prompt", "TEXT", flags.prompt.text, "text to apply the methods to");
   line.text("-f,--file", "FILE", flags.prompt.file, "read the text from a file; - for standard input");
+  line.yields("--prompt", [&] { return flags.prompt.file.has_value(); });
+  line.yields("--file", [&] { return flags.prompt.text.has_value(); });
   line.text("-q,--question", "TEXT", flags.question,
             "question about the text: continue the cut text with it and with the full cache's answer (default: with "
             "the text's own next tokens)");
@@ -108,7 +110,10 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
     if (!method.evicts()) {
       throw UsageError("--methods: 'full' keeps everything, and the others are measured against it: leave it out");
     }
-    for (const Budget& budget : budgets) options.cuts.push_back({method, budget});
+    for (const Budget& budget : budgets) {
+      check_loss_budget("--budgets", method, budget);
+      options.cuts.push_back({method, budget});
+    }
   }
   PromptSource source(flags.prompt, "text");
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));

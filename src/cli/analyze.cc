@@ -50,12 +50,10 @@ bool parse_flags(const Arguments& arguments, AnalyzeFlags& flags) {
 int analyze_command(const Arguments& arguments) {
   AnalyzeFlags flags;
   if (!parse_flags(arguments, flags)) return 0;
+  check_outputs({{"--json", flags.json}, {"--csv", flags.csv}});
   std::optional<OutputFile> json_file, csv_file;
   if (flags.json) json_file.emplace(*flags.json);
   if (flags.csv) csv_file.emplace(*flags.csv);
-  if (flags.json == "-" && flags.csv == "-") {
-    throw UsageError("--json - and --csv - cannot both write to the standard output");
-  }
 
   const std::optional<Analysis> analysis = run_analysis(flags.input);
   if (!analysis) return kInterruptedExitCode;

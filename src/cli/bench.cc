@@ -51,9 +51,10 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
                    kBenchExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
-  line.integers("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)");
+  line.integers("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)",
+                kMostThreads);
   line.integers("-b,--batch-size", flags.n_batch, 1,
-                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)");
+                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)", kMostBatch);
   add_device_flags(line, flags.model);
   line.group("Tests");
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "number of tokens to prefill; 0: skip the test (default: 512)");
@@ -109,7 +110,10 @@ std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
     }
     any_evicts = true;
     if (budgets.empty()) throw missing_budget(eviction.text());
-    for (const Budget& budget : budgets) setups.push_back({eviction, budget});
+    for (const Budget& budget : budgets) {
+      check_loss_budget("--kv-budget", eviction, budget);
+      setups.push_back({eviction, budget});
+    }
   }
   if (!budgets.empty() && !any_evicts) {
     throw UsageError("--kv-budget has no effect on the full cache: add a method, e.g. --kv-evict snapkv");
@@ -118,6 +122,19 @@ std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
     throw UsageError("--prefill-chunk has no effect on the full cache: add a method, e.g. --kv-evict snapkv");
   }
   return setups;
+}
+
+std::vector<EntryType> entry_types(const std::string& flag, const std::vector<std::string>& names,
+                                   EntryType (*parse)(const std::string&)) {
+  std::vector<EntryType> types;
+  for (const std::string& name : names) {
+    const EntryType type = parse(name);
+    if (std::find(types.begin(), types.end(), type) != types.end()) {
+      throw UsageError(flag + ": the type " + name + " is given twice: name it once");
+    }
+    types.push_back(type);
+  }
+  return types;
 }
 
 // Random tokens, the same in every run. They are not text, but speed does not depend on that.
@@ -247,6 +264,10 @@ std::vector<Test> tests_of(const BenchFlags& flags) {
     }
   }
   if (tests.empty()) throw UsageError("-p 0 with -n 0 leaves nothing to measure");
+  const bool generates = std::any_of(tests.begin(), tests.end(), [](const Test& test) { return test.n_gen > 0; });
+  if (!generates && flags.n_parallel != BenchFlags().n_parallel) {
+    throw UsageError("-np has no effect with -n 0: only generation takes several sequences at once");
+  }
   return tests;
 }
 
@@ -258,9 +279,8 @@ int bench_command(const Arguments& arguments) {
   const std::unique_ptr<BenchFormat> format = make_bench_format(flags.format);
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<EvictionSetup> setups = eviction_setups(flags);
-  std::vector<EntryType> key_types, value_types;
-  for (const std::string& name : flags.key_types) key_types.push_back(parse_key_type(name));
-  for (const std::string& name : flags.value_types) value_types.push_back(parse_value_type(name));
+  const std::vector<EntryType> key_types = entry_types("-ctk", flags.key_types, parse_key_type);
+  const std::vector<EntryType> value_types = entry_types("-ctv", flags.value_types, parse_value_type);
   EngineOptions engine_settings = engine_options(flags.model);
   engine_settings.is_led = false;  // engines are made and destroyed, so all ranks make all calls
   const std::string path = model_path(flags.model);

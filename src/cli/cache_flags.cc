@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "eviction/cut/cut.h"
 #include "eviction/options/same_method.h"
 #include "winnow/error.h"
 
@@ -40,9 +41,17 @@ void add_cache_flags(CommandLine& line, CacheFlags& flags) {
       "--kv-decode", "MODE", flags.decode_cut,
       "policy for entries added while generating: keep; cut:every=N (every N tokens, cut the cache back to the "
       "budget); cut:own (after every token, cut each head back to its size at the end of the prompt) (default: keep)");
+  for (const char* name : {"--kv-budget", "--kv-window", "--kv-sinks", "--prefill", "--prefill-chunk", "--kv-decode"}) {
+    line.yields(name, [&] { return flags.evict == "full"; });
+  }
 }
 
 namespace {
+
+// Returns whether the text of a method names the option: "snapkv:window=5".
+bool names_option(const std::string& method, const std::string& option) {
+  return method.find(":" + option + "=") != std::string::npos || method.find("," + option + "=") != std::string::npos;
+}
 
 void set_decode_cut(SessionOptions& options, const std::string& mode) {
   constexpr std::string_view kEvery = "cut:every=";
@@ -106,6 +115,13 @@ std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std
   return budgets;
 }
 
+void check_loss_budget(const std::string& flag, const EvictionOptions& method, const Budget& budget) {
+  if (budget.unit != Budget::Unit::kLoss || Cut::needs(method).repeats_prompt()) return;
+  throw UsageError(flag + " " + budget.text() + " is measured on the prompt's last tokens, by which '" + method.text() +
+                   "' may choose what it keeps, since it makes no second pass over the prompt: use auto or kvzip, or " +
+                   "give a size");
+}
+
 UsageError missing_budget(const std::string& method) {
   return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
                     "--kv-budget 5%bytes, --kv-budget 512 (tokens per head), --kv-budget 64MiB or --kv-budget kl=0.02");
@@ -141,6 +157,11 @@ SessionOptions session_options(const CacheFlags& flags) {
   }
   const auto set = [&](const char* flag, const char* option, const std::optional<int>& value) {
     if (!value) return;
+    const std::string given = options.eviction.get(option);
+    if (flags.evict && names_option(*flags.evict, option) && given != std::to_string(*value)) {
+      throw UsageError(std::string(flag) + " and " + option + "=" + given +
+                       " of --kv-evict contradict each other: use " + "one of them");
+    }
     value_of(flag, [&] {
       options.eviction.set(option, std::to_string(*value));
       options.eviction.validate();
@@ -151,6 +172,7 @@ SessionOptions session_options(const CacheFlags& flags) {
   set_decode_cut(options, flags.decode_cut);
   if (!flags.budget) throw missing_budget(*flags.evict);
   options.budget = parse_budget("--kv-budget", *flags.budget);
+  check_loss_budget("--kv-budget", options.eviction, *options.budget);
   return options;
 }
 

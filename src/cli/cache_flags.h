@@ -36,6 +36,9 @@ Budget parse_budget(const std::string& flag, const std::string& text);
 std::vector<EvictionOptions> parse_methods(const std::string& flag, const std::vector<std::string>& texts);
 std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std::string>& texts);
 
+// Throws UsageError for a budget of a loss (kl=0.02) with a method for which it cannot be measured.
+void check_loss_budget(const std::string& flag, const EvictionOptions& method, const Budget& budget);
+
 // Returns the session's options. Throws Error or UsageError for flags that contradict each other or have no effect,
 // before any model is loaded.
 SessionOptions session_options(const CacheFlags& flags);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@ struct ChatFlags {
   int max_tokens = -1;
   SamplingFlags sampling;
   CacheFlags cache;
+  std::optional<int> min_kv_tokens;
   bool verbose = false;
 };
 
@@ -75,13 +77,16 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   add_sampling_flags(line, flags.sampling);
   line.group("KV cache");
   add_cache_flags(line, flags.cache);
+  line.integer("--kv-min", flags.min_kv_tokens, 0,
+               "keep conversations of fewer tokens whole (default: 256 if the budget is a part of the conversation)");
   line.group("Output");
   line.flag("-v,--verbose", flags.verbose, "print statistics after each answer");
   return line.parse(arguments);
 }
 
 // Runs a command, which is a line that begins with /. Returns false to leave.
-bool do_command(const std::string& line, Conversation& conversation, const Interrupt& interrupt) {
+bool do_command(std::string line, Conversation& conversation, const Interrupt& interrupt) {
+  line.erase(line.find_last_not_of(" \t") + 1);  // a line begins with /
   const std::size_t space = line.find(' ');
   const std::string name = line.substr(0, space);
   const std::string path = space == std::string::npos ? "" : line.substr(line.find_first_not_of(' ', space));
@@ -103,8 +108,9 @@ bool do_command(const std::string& line, Conversation& conversation, const Inter
     std::fprintf(stderr, "(saved to %s)\n", path.c_str());
   } else if (name == "/load") {
     need_path();
-    conversation.load(path);
-    std::fprintf(stderr, "(loaded %s)\n", path.c_str());
+    const std::string settings = conversation.load(path);
+    std::fprintf(stderr, "(loaded %s%s)\n", path.c_str(),
+                 settings.empty() ? "" : (", which goes on with its own settings: " + settings).c_str());
   } else {
     throw Error(ErrorCode::kNotFound,
                 "there is no command " + name +
@@ -181,6 +187,13 @@ int chat_command(const Arguments& arguments) {
   ConversationOptions options;
   options.session = session_options(flags.cache);
   options.session.question_aware = !flags.file;  // a document is cut before the first message
+  if (flags.min_kv_tokens && !options.session.budget) {
+    throw UsageError("--kv-min has no effect on the full cache: choose what to keep as well, e.g. --kv-budget 10%");
+  }
+  constexpr int kShort = 256;
+  const bool is_part = options.session.budget && options.session.budget->is_relative();
+  options.min_kv_tokens = flags.min_kv_tokens.value_or(is_part ? kShort : 0);
+  check_penalty_range(flags.sampling);
   options.sampling = sampling_options(flags.sampling);
   options.max_tokens = flags.max_tokens;
   options.system = flags.system;
@@ -193,8 +206,9 @@ int chat_command(const Arguments& arguments) {
   }
   std::optional<ChatHistory> history;
   if (flags.history) history.emplace(default_history_path());
+  const auto load_start = std::chrono::steady_clock::now();
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
-  check_grammar(flags.sampling, model);
+  check_with_model(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
   const std::int32_t n_ctx = flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train;
   if (document) options.document = document->read(*model, n_ctx);
@@ -202,7 +216,9 @@ int chat_command(const Arguments& arguments) {
   const std::size_t most_bytes = longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx);
   const std::unique_ptr<LineSource> lines =
       edits_lines ? make_line_editor(history ? &*history : nullptr) : make_line_reader(on_terminal, most_bytes);
-  Conversation conversation(create_engine(model, engine_settings), options);
+  const std::shared_ptr<Engine> engine = create_engine(model, engine_settings);
+  options.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - load_start).count();
+  Conversation conversation(engine, options);
 
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());
   constexpr int kPatience = 3;  // an answer takes a moment to stop, and two Ctrl-C must not lose a conversation

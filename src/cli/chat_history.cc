@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/input_file.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
@@ -57,15 +58,7 @@ class Descriptor {
 void rewrite(const std::string& path, const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
-  const std::string temporary = path + "." + std::to_string(getpid());
-  try {
-    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-    write_all(file.get(), text, "the history");
-  } catch (const Error&) {
-    unlink(temporary.c_str());
-    throw;
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0) fail_to_write(path);
+  write_file(path, text, kOwnFile);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "cli/command_line.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 #include "base/nearest_name.h"
 #include "cli/text_output.h"
@@ -48,20 +51,53 @@ std::string names_for_help(const std::string& names, const std::string& value) {
 // If not null, parse() stores the flags here instead of parsing.
 std::vector<Flag>* listing = nullptr;
 
-}  // namespace
+// A flag whose value the environment sets.
+struct SetByEnvironment {
+  std::vector<std::string> names;  // as they are typed
+  std::string variable;
+};
+std::vector<SetByEnvironment> set_by_environment;
 
-std::string Flag::long_name() const {
-  const std::size_t at = names.find("--");
-  return at == std::string::npos ? "" : names.substr(at);
+bool is_set(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
+  return value != nullptr && *value != '\0';
 }
 
-std::string Flag::variable() const {
-  if (long_name().empty()) return "";
-  std::string name = "WINNOW_ARG_";
-  for (const char c : long_name().substr(2)) {
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+// Returns whether a message names the flag, and not only one of a longer name.
+bool names_flag(const std::string& message, const std::string& flag) {
+  for (std::size_t at = message.find(flag); at != std::string::npos; at = message.find(flag, at + 1)) {
+    const std::size_t end = at + flag.size();
+    const bool begins = at == 0 || message[at - 1] == ' ';
+    if (begins &&
+        (end == message.size() || (message[end] != '-' && std::isalnum(static_cast<unsigned char>(message[end])) == 0)))
+      return true;
   }
-  return name;
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> Flag::typed_names() const {
+  std::vector<std::string> typed;
+  if (!names.starts_with('-')) return typed;
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) typed.push_back(name);
+  for (const Alias& alias : kAliases) {
+    if (alias.is_of(names)) typed.emplace_back(alias.written);
+  }
+  return typed;
+}
+
+std::vector<std::string> Flag::variables() const {
+  std::vector<std::string> variables;
+  for (const std::string& name : typed_names()) {
+    if (!name.starts_with("--")) continue;
+    std::string& variable = variables.emplace_back("WINNOW_ARG_");
+    for (const char c : name.substr(2)) {
+      variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+  }
+  return variables;
 }
 
 std::vector<Flag> CommandLine::flags_of(const std::function<void()>& command) {
@@ -109,21 +145,26 @@ std::string wrap_text(std::string_view text, std::size_t width, std::size_t inde
   return wrapped;
 }
 
-int parse_integer(const std::string& flag, const std::string& text, int lowest, int highest) {
-  int value = 0;
+std::int64_t parse_wide_integer(const std::string& flag, const std::string& text, std::int64_t lowest,
+                                std::int64_t highest) {
+  std::int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const bool is_beyond = error == std::errc::result_out_of_range;
-  if ((error != std::errc() && !is_beyond) || rest != end) {
+  const bool is_too_long = error == std::errc::result_out_of_range;
+  if ((error != std::errc() && !is_too_long) || rest != end) {
     throw UsageError(flag + " takes a whole number, not '" + text + "'");
   }
-  if (!is_beyond && value >= lowest && value <= highest) return value;
-  const bool is_bounded = highest < std::numeric_limits<int>::max();
-  if (!is_bounded && !is_beyond) {
+  if (!is_too_long && value >= lowest && value <= highest) return value;
+  const bool is_bounded = highest != std::numeric_limits<int>::max();
+  if (!is_bounded && !is_too_long && value < lowest) {
     throw UsageError(flag + " takes a whole number of at least " + std::to_string(lowest) + ", not " + text);
   }
   throw UsageError(flag + " takes a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest) +
                    ", not " + text);
+}
+
+int parse_integer(const std::string& flag, const std::string& text, int lowest, int highest) {
+  return static_cast<int>(parse_wide_integer(flag, text, lowest, highest));
 }
 
 float parse_number(const std::string& flag, const std::string& text) {
@@ -146,7 +187,7 @@ CommandLine::CommandLine(const std::string& command, const std::string& argument
 CLI::Option* CommandLine::note(CLI::Option* option, const std::string& names, const std::string& value,
                                const std::string& help) {
   flags_.push_back({group_, names, value, help});
-  return option->envname(flags_.back().variable());
+  return option;
 }
 
 CLI::Option* CommandLine::add(const std::string& names, const std::string& value, const std::string& help,
@@ -191,6 +232,13 @@ CLI::Option* CommandLine::integer(const std::string& names, int& target, int low
   });
 }
 
+CLI::Option* CommandLine::integer(const std::string& names, std::int64_t& target, std::int64_t lowest,
+                                  std::int64_t highest, const std::string& help) {
+  return add(names, "N", help, [&target, lowest, highest](const std::string& name, const std::string& given) {
+    target = parse_wide_integer(name, given, lowest, highest);
+  });
+}
+
 CLI::Option* CommandLine::number(const std::string& names, float& target, double lowest, double highest,
                                  const std::string& help) {
   return add(names, "X", help, [&target, lowest, highest](const std::string& name, const std::string& given) {
@@ -207,11 +255,11 @@ CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std
 }
 
 CLI::Option* CommandLine::integers(const std::string& names, std::vector<int>& target, int lowest,
-                                   const std::string& help) {
+                                   const std::string& help, int highest) {
   CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
-      names, [&target, lowest, name = short_name(names)](const std::vector<std::string>& given) {
+      names, [&target, lowest, highest, name = short_name(names)](const std::vector<std::string>& given) {
         target.clear();
-        for (const std::string& text : given) target.push_back(parse_integer(name, text, lowest));
+        for (const std::string& text : given) target.push_back(parse_integer(name, text, lowest, highest));
       });
   option->allow_extra_args(false)->delimiter(',');
   return note(option, names, "N,N..", help);
@@ -262,25 +310,18 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
       }
     }
   }
-  // CLI11 takes the arguments from the back.
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
-    app_.parse(reversed);
+    // The first time, what is typed is known: the environment's values that it excludes are then left out.
+    parse_with_errors(arguments);
+    if (take_environment()) parse_with_errors(arguments);
   } catch (const CLI::CallForHelp&) {
     write_output(help());
     return false;
-  } catch (const CLI::ArgumentMismatch& error) {
-    // "--name: 1 required TEXT missing"
-    const std::string what = error.what();
-    const CLI::Option* option = app_.get_option_no_throw(what.substr(0, what.find(':')));
-    const std::string name = option != nullptr ? short_name(option->get_name(false, true)) : what;
-    throw UsageError(name + " needs a value; `" + command_ + " --help` lists the flags");
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; `" + command_ + " --help` lists the flags");
   }
   for (const std::string& extra : app_.remaining()) {
     if (!extra.starts_with("-")) {
-      throw UsageError("unexpected argument '" + extra + "'; `" + command_ + " --help` lists the flags");
+      throw UsageError("unexpected argument '" + extra + "'" +
+                       (advice_.empty() ? "; `" + command_ + " --help` lists the flags" : ": " + advice_));
     }
     std::vector<std::string> names;
     for (const CLI::Option* option : app_.get_options()) {
@@ -292,6 +333,57 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
                      command_ + " --help` lists them");
   }
   return true;
+}
+
+void CommandLine::parse_with_errors(const std::vector<std::string>& arguments) {
+  // CLI11 takes the arguments from the back.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app_.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    throw;
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--name: 1 required TEXT missing"
+    const std::string what = error.what();
+    const CLI::Option* option = app_.get_option_no_throw(what.substr(0, what.find(':')));
+    const std::string name = option != nullptr ? short_name(option->get_name(false, true)) : what;
+    throw UsageError(name + " needs a value; `" + command_ + " --help` lists the flags");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; `" + command_ + " --help` lists the flags");
+  }
+}
+
+// Has CLI11 take the flags that are not given from the environment when it parses next. Returns whether there are any.
+bool CommandLine::take_environment() {
+  set_by_environment.clear();
+  for (const Flag& flag : flags_) {
+    for (const std::string& variable : flag.variables()) {
+      const std::vector<std::string> names = flag.typed_names();
+      CLI::Option* option = app_.get_option(names.front());
+      if (!is_set(variable) || option->count() > 0) continue;
+      const auto yields =
+          std::find_if(names.begin(), names.end(), [&](const auto& name) { return yields_.contains(name); });
+      if (yields != names.end() && yields_.at(*yields)()) continue;
+      option->envname(variable);
+      set_by_environment.push_back({names, variable});
+      break;
+    }
+  }
+  return !set_by_environment.empty();
+}
+
+void CommandLine::yields(const std::string& name, std::function<bool()> is_contradicted) {
+  yields_[name] = std::move(is_contradicted);
+}
+
+std::string environment_note(const std::string& message) {
+  std::string variables;
+  for (const auto& [names, variable] : set_by_environment) {
+    const bool is_named =
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return names_flag(message, name); });
+    if (is_named) variables += (variables.empty() ? "" : ", ") + variable;
+  }
+  return variables.empty() ? "" : " (the environment sets " + variables + ": unset it to do without)";
 }
 
 }  // namespace winnow::cli

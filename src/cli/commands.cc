@@ -41,7 +41,9 @@ void check_environment() {
   if (given.empty()) return;
   std::set<std::string> known;
   for (const Command& command : kCommands) {
-    for (const Flag& flag : command.flags()) known.insert(flag.variable());
+    for (const Flag& flag : command.flags()) {
+      for (std::string& variable : flag.variables()) known.insert(std::move(variable));
+    }
   }
   for (const std::string& name : given) {
     if (known.contains(name)) continue;

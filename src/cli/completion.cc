@@ -1,26 +1,17 @@
 // winnow completion: scripts for bash and zsh, made from the flags that the commands declare.
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/text_output.h"
+#include "winnow/evaluation.h"
 #include "winnow/eviction.h"
 
 namespace winnow::cli {
 namespace {
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
 
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
@@ -28,18 +19,20 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Returns the names of a flag as they are typed; none for an argument.
-std::vector<std::string> names_of(const Flag& flag) {
-  return flag.long_name().empty() ? std::vector<std::string>() : split(flag.names, ',');
-}
-
 enum class Values { kNone, kAny, kFiles, kFolders, kMethods };
 
+// Returns what a flag takes, by the word for its value in the help.
 Values values_of(const Flag& flag) {
+  constexpr std::pair<std::string_view, Values> kWords[] = {{"FILE", Values::kFiles},
+                                                            {"[BENCHMARK=]PATH", Values::kFiles},
+                                                            {"FOLDER", Values::kFolders},
+                                                            {"METHOD", Values::kMethods},
+                                                            {"LIST", Values::kMethods}};
   if (flag.value.empty()) return Values::kNone;
-  if (flag.value.starts_with("FILE")) return Values::kFiles;
-  if (flag.value.starts_with("FOLDER")) return Values::kFolders;
-  return flag.value.starts_with("METHOD") ? Values::kMethods : Values::kAny;
+  for (const auto& [word, values] : kWords) {
+    if (flag.value.starts_with(word)) return values;
+  }
+  return Values::kAny;
 }
 
 std::string command_names() {
@@ -54,10 +47,29 @@ std::string method_names() {
   return joined(names);
 }
 
-// Returns the words of which a command's argument is one; "" if it has no such argument.
-std::string argument_names(const std::string& command) {
-  if (command == "methods") return method_names();
-  return command == "completion" ? "bash zsh" : "";
+std::string benchmark_words() {
+  std::vector<std::string> names;
+  for (const BenchmarkInfo& benchmark : evaluation_benchmarks()) names.push_back(benchmark.name);
+  return joined(names);
+}
+
+// What a command takes besides flags: words of a list, or folders.
+struct CommandArguments {
+  std::string words;
+  bool are_folders = false;
+  bool are_several = false;
+};
+
+CommandArguments arguments_of(const std::string& command) {
+  if (command == "methods") return {.words = method_names()};
+  if (command == "completion") return {.words = "bash zsh"};
+  if (command == "eval") return {.words = benchmark_words(), .are_several = true};
+  return {.are_folders = command == "report", .are_several = command == "report"};
+}
+
+// Returns a command of bash that offers what `compgen` writes, a line for each, so that names may contain spaces.
+std::string offer(const std::string& flags) {
+  return "mapfile -t COMPREPLY < <(compgen " + flags + " -- \"$current\")";
 }
 
 std::string bash_script() {
@@ -67,16 +79,16 @@ std::string bash_script() {
       "  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
       "  COMPREPLY=()\n"
       "  if ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W '" +
-      command_names() +
-      " --help --version' -- \"$current\"))\n"
+      "    " +
+      offer("-W '" + command_names() + " --help --version'") +
+      "\n"
       "    return\n"
       "  fi\n"
       "  case ${COMP_WORDS[1]} in\n";
   for (const Command& command : commands()) {
     std::vector<std::string> all = {"--help"}, of_values[static_cast<int>(Values::kMethods) + 1];
     for (const Flag& flag : command.flags()) {
-      for (const std::string& name : names_of(flag)) {
+      for (const std::string& name : flag.typed_names()) {
         all.push_back(name);
         of_values[static_cast<int>(values_of(flag))].push_back(name);
       }
@@ -88,19 +100,21 @@ std::string bash_script() {
         pattern += (pattern.empty() ? "" : "|") + name;
       if (!pattern.empty()) script += "        " + pattern + ") " + action + "; return ;;\n";
     };
-    add(Values::kFiles, "COMPREPLY=($(compgen -f -- \"$current\"))");
-    add(Values::kFolders, "COMPREPLY=($(compgen -d -- \"$current\"))");
-    add(Values::kMethods, "COMPREPLY=($(compgen -W '" + method_names() + "' -- \"$current\"))");
+    add(Values::kFiles, offer("-f"));
+    add(Values::kFolders, offer("-d"));
+    add(Values::kMethods, offer("-W '" + method_names() + "'"));
     add(Values::kAny, ":");
     script += "      esac\n      words='" + joined(all) + "'\n";
-    if (const std::string arguments = argument_names(command.name); !arguments.empty()) {
-      script += "      [[ $current == -* ]] || words='" + arguments + "'\n";
-    }
+    const CommandArguments arguments = arguments_of(command.name);
+    if (!arguments.words.empty()) script += "      [[ $current == -* ]] || words='" + arguments.words + "'\n";
+    if (arguments.are_folders) script += "      [[ $current == -* ]] || { " + offer("-d") + "; return; }\n";
     script += "      ;;\n";
   }
   script +=
       "  esac\n"
-      "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+      "  " +
+      offer("-W \"$words\"") +
+      "\n"
       "}\n"
       "complete -o filenames -F _winnow winnow\n";
   return script;
@@ -135,7 +149,7 @@ std::string zsh_flag(const Flag& flag) {
       break;
   }
   std::string lines;
-  for (const std::string& name : names_of(flag)) {
+  for (const std::string& name : flag.typed_names()) {
     lines += " \\\n        '" + name + "[" + zsh_text(flag.help) + "]" + values + "'";
   }
   return lines;
@@ -163,9 +177,10 @@ std::string zsh_script() {
   for (const Command& command : commands()) {
     script += "    " + std::string(command.name) + ")\n      _arguments '--help[the flags]'";
     for (const Flag& flag : command.flags()) script += zsh_flag(flag);
-    if (const std::string arguments = argument_names(command.name); !arguments.empty()) {
-      script += " \\\n        '1:name:(" + arguments + ")'";
-    }
+    const CommandArguments arguments = arguments_of(command.name);
+    const std::string place = arguments.are_several ? "*" : "1";
+    if (!arguments.words.empty()) script += " \\\n        '" + place + ":name:(" + arguments.words + ")'";
+    if (arguments.are_folders) script += " \\\n        '" + place + ":folder:_files -/'";
     script += "\n      ;;\n";
   }
   return script +

@@ -4,10 +4,22 @@
 #include <utility>
 
 #include "base/process_memory.h"
+#include "cli/number_text.h"
 #include "cli/prefill_step.h"
 #include "cli/text_output.h"
+#include "winnow/error.h"
 
 namespace winnow::cli {
+namespace {
+
+// Returns what a session keeps of its conversation, as text.
+std::string settings_of(const Session& session) {
+  const SessionOptions& options = session.options();
+  return "context " + count_text(options.n_ctx) + ", " + options.eviction.text() +
+         (options.budget ? ", budget " + options.budget->text() : "");
+}
+
+}  // namespace
 
 Conversation::Conversation(std::shared_ptr<Engine> engine, ConversationOptions options)
     : engine_(std::move(engine)), options_(std::move(options)), session_(engine_->open(options_.session)) {
@@ -20,9 +32,22 @@ bool Conversation::read_document(const Interrupt& interrupt) {
   const Model& model = *engine_->model();
   const SplitPrompt text = split_chat(model, options_.system, options_.document + "\n\n", "");
   const std::vector<Token> tokens = model.tokenize(text.before, true, true);
-  check_context(session_, model, tokens.size());
-  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return false;
+  check_room(tokens.size());
+  if (!feed(tokens, interrupt)) return false;
   document_end_ = text.after;
+  return true;
+}
+
+bool Conversation::feed(std::span<const Token> tokens, const Interrupt& interrupt) {
+  const std::size_t n_before = session_.tokens().size(), n_least = static_cast<std::size_t>(options_.min_kv_tokens);
+  if (n_before + tokens.size() < n_least) return feed_prompt(session_, tokens, FeedMode::kAppend, interrupt);
+  if (n_before == 0 || n_before >= n_least) return feed_prompt(session_, tokens, FeedMode::kCut, interrupt);
+  // What was kept whole so far is short: it is read again, so that all of it is cut as a first prompt is.
+  std::vector<Token> all(session_.tokens().begin(), session_.tokens().end());
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  Session whole = engine_->open(session_.options());
+  if (!feed_prompt(whole, all, FeedMode::kCut, interrupt)) return false;
+  session_ = std::move(whole);
   return true;
 }
 
@@ -30,7 +55,8 @@ Sampler Conversation::next_sampler() {
   // Each answer gets a new sampler, since a grammar starts again; the seed moves on, so that answers differ.
   SamplingOptions sampling = options_.sampling;
   const bool random_seed = sampling.seed == SamplingOptions{}.seed;
-  if (!random_seed) sampling.seed += n_answers_;
+  // The largest number would ask for a random seed.
+  if (!random_seed) sampling.seed = (std::uint64_t{sampling.seed} + n_answers_) % SamplingOptions{}.seed;
   ++n_answers_;
   return make_sampler(engine_->model(), sampling, session_);
 }
@@ -49,8 +75,8 @@ FinishReason Conversation::say(const std::string& message, const Interrupt& inte
     text = chat_turn(model, message);
   }
   const std::vector<Token> tokens = model.tokenize(text, session_.n_tokens() == 0, true);
-  check_context(session_, model, tokens.size());
-  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return FinishReason::kCancelled;
+  check_room(tokens.size());
+  if (!feed(tokens, interrupt)) return FinishReason::kCancelled;
   document_end_.reset();
 
   Sampler sampler = next_sampler();
@@ -63,14 +89,25 @@ FinishReason Conversation::say(const std::string& message, const Interrupt& inte
   return write_output("\n") ? answer.reason : FinishReason::kStopped;
 }
 
+void Conversation::check_room(std::size_t n_tokens) const {
+  const std::int32_t n_ctx = session_.options().n_ctx;
+  const std::int64_t needed = session_.n_tokens() + static_cast<std::int64_t>(n_tokens);
+  if (session_file_.empty() || needed <= n_ctx) return check_context(session_, *engine_->model(), n_tokens);
+  throw Error(ErrorCode::kContextFull, "the conversation has " + count_text(needed) +
+                                           " tokens, more than the context of " + count_text(n_ctx) + " with which '" +
+                                           session_file_ + "' was saved: shorten the message, or /clear starts again");
+}
+
 void Conversation::clear() {
   session_ = engine_->open(options_.session);
+  session_file_.clear();
   document_end_.reset();
   generated_.clear();
 }
 
-void Conversation::load(const std::string& path) {
+std::string Conversation::load(const std::string& path) {
   session_ = engine_->load_session(path);
+  session_file_ = path;
   document_end_.reset();
   // A session that was saved before the first question ends within the first message, behind its document.
   const Model& model = *engine_->model();
@@ -78,6 +115,8 @@ void Conversation::load(const std::string& path) {
   const std::vector<Token> end = model.tokenize(message_end, false, true);
   if (session_.n_tokens() > 0 && std::ranges::search(session_.tokens(), end).empty()) document_end_ = message_end;
   generated_.clear();
+  const std::string settings = settings_of(session_);
+  return settings == settings_of(engine_->open(options_.session)) ? "" : settings;
 }
 
 RunReport Conversation::report() const {
@@ -87,6 +126,7 @@ RunReport Conversation::report() const {
   report.token_ids = generated_;
   report.statistics = session_.statistics();
   report.ttft_s = ttft_s_;
+  report.load_s = options_.load_s;
   report.rss_peak_bytes = rss_peak_bytes();
   return report;
 }

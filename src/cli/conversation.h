@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "cli/interrupt.h"
@@ -17,7 +18,9 @@ struct ConversationOptions {
   SamplingOptions sampling;
   int max_tokens = -1;
   std::string system;
-  std::string document;  // precedes the first message, and is compressed without it
+  std::string document;            // precedes the first message, and is compressed without it
+  std::int32_t min_kv_tokens = 0;  // conversations of fewer tokens are kept whole
+  double load_s = 0;               // time in which the model was loaded, for the report
 };
 
 class Conversation {
@@ -34,18 +37,24 @@ class Conversation {
   // Resets the conversation to the state before the first message.
   void clear();
   void save(const std::string& path) const { session_.save(path); }
-  // Loads a saved conversation. After an error the conversation is as before.
-  void load(const std::string& path);
+  // Loads a saved conversation. After an error the conversation is as before. Returns the context, the method and the
+  // budget of the saved one if they are not those of the options, else "".
+  std::string load(const std::string& path);
 
   std::int32_t n_tokens() const { return session_.n_tokens(); }
   RunReport report() const;
 
  private:
+  // Feeds tokens to the session. Returns false if interrupted; the conversation is then as before.
+  bool feed(std::span<const Token> tokens, const Interrupt& interrupt);
   Sampler next_sampler();
+  // Throws Error(kContextFull) if n_tokens more do not fit.
+  void check_room(std::size_t n_tokens) const;
 
   std::shared_ptr<Engine> engine_;
   ConversationOptions options_;
   Session session_;
+  std::string session_file_;                 // file that the session was loaded from, or ""
   std::optional<std::string> document_end_;  // template after the first message, once the document is fed
   std::uint32_t n_answers_ = 0;
   std::vector<Token> generated_;

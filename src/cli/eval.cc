@@ -118,11 +118,11 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   add_engine_flags(line, flags.model);
   add_pipeline_flag(line, flags.model);
   add_device_flags(line, flags.model);
+  const std::string advice =
+      "name benchmarks before the flags, e.g. `winnow eval fidelity`; the benchmarks are " + benchmark_names();
+  line.refuse_arguments(advice);
   if (!line.parse(std::move(arguments))) return false;
-  if (benchmarks.empty()) {
-    throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; the benchmarks are " +
-                     benchmark_names());
-  }
+  if (benchmarks.empty()) throw UsageError(advice);
   if (flags.out.empty()) throw UsageError("--out is missing: name the folder for the answers");
   return true;
 }
@@ -180,6 +180,9 @@ int eval_command(const Arguments& arguments) {
   eval::EvaluationRequest request = request_of(flags, benchmarks);
   const eval::Shard shard = value_of("--shard", [&] { return eval::Shard::parse(flags.shard); });
   std::vector<eval::Cell> cells = value_of("winnow eval", [&] { return check_request(request); });
+  for (const eval::Cell& cell : cells) {
+    if (cell.budget) check_loss_budget("--budgets", cell.eviction, *cell.budget);
+  }
   if (flags.jieba) eval::set_jieba(*flags.jieba);
   const EngineOptions engine_settings = engine_options(flags.model);
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
@@ -212,9 +215,15 @@ int eval_command(const Arguments& arguments) {
                                                  count_text(work.tokens_total) + " tokens through the layers");
                                 }});
   }
-  const std::string table = evaluation_table(flags.out);
-  if (!write_output(table)) return 0;
-  if (is_complete) return 0;
+  const EvaluationTable table = evaluation_table(flags.out);
+  const bool is_read = write_output(table.text);
+  if (is_complete && !table.has_success) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "no answer succeeded, for the reasons above: with other flags name a new folder, with the same ones add "
+        "--retry-failed");
+  }
+  if (!is_read || is_complete) return 0;
   std::fputs("stopped: run the same command again to continue\n", stderr);
   return kInterruptedExitCode;
 }

@@ -1,5 +1,6 @@
 #include "cli/evaluation_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -53,7 +54,7 @@ std::string section_table(const eval::Section& section) {
 
 }  // namespace
 
-std::string evaluation_table(const std::string& folder) {
+EvaluationTable evaluation_table(const std::string& folder) {
   const eval::Results results = eval::load_results({folder});
   std::string text;
   for (const eval::Section& section : summarize(results)) text += section_table(section) + "\n";
@@ -61,7 +62,9 @@ std::string evaluation_table(const std::string& folder) {
   if (n < results.n_expected) {
     text += count_text(n) + " of " + count_text(results.n_expected) + " answers are done.\n";
   }
-  return text + "`winnow report " + folder + "` draws them.\n";
+  const bool has_success = std::any_of(results.results.begin(), results.results.end(),
+                                       [](const eval::Result& result) { return result.answer.error.empty(); });
+  return {text + "`winnow report " + folder + "` draws them.\n", has_success};
 }
 
 }  // namespace winnow::cli

@@ -321,8 +321,10 @@ constexpr const char* kInfoExamples =
 
 int info_command(const Arguments& arguments) {
   ModelFlags model_flags;
-  std::string key_type = "f16", value_type = "f16";
-  std::vector<std::string> budget_texts{"20%", "10%", "5%"};
+  const std::string plain_type = "f16";
+  std::string key_type = plain_type, value_type = plain_type;
+  const std::vector<std::string> shown_budgets{"20%", "10%", "5%"};
+  std::vector<std::string> budget_texts = shown_budgets;
   std::optional<std::string> json_path;
   bool devices = false;
   CommandLine line("winnow info", "[flags]",
@@ -343,11 +345,12 @@ int info_command(const Arguments& arguments) {
   if (!line.parse(arguments)) return 0;
 
   if (devices) {
-    if (model_flags.path) throw UsageError("-m has no effect with --devices: leave one of them out");
-    if (model_flags.device != "cpu") {
-      throw UsageError("--device has no effect with --devices: leave one of them out");
+    for (const auto& [name, is_given] :
+         {std::pair{"-m", model_flags.path.has_value()}, std::pair{"--device", model_flags.device != "cpu"},
+          std::pair{"-ngl", model_flags.device_layers != -1}, std::pair{"-ctk", key_type != plain_type},
+          std::pair{"-ctv", value_type != plain_type}, std::pair{"--kv-budget", budget_texts != shown_budgets}}) {
+      if (is_given) throw UsageError(std::string(name) + " has no effect with --devices: leave one of them out");
     }
-    if (model_flags.device_layers != -1) throw UsageError("-ngl has no effect with --devices: leave one of them out");
     show_devices(json_path);
     return 0;
   }

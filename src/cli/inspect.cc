@@ -38,7 +38,7 @@ int inspect_command(const Arguments& arguments) {
   line.text("--json", "FILE", json, "also write the numbers as JSON, as `winnow analyze --json` does");
   if (!line.parse(arguments)) return 0;
   if (output.empty()) throw UsageError("the page needs a file: name it with -o FILE");
-  if (output == "-" && json == "-") throw UsageError("-o - and --json - cannot both write to the standard output");
+  check_outputs({{"-o", output}, {"--json", json}});
 
   const OutputFile page_file(output);
   std::optional<OutputFile> json_file;

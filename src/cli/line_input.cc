@@ -30,11 +30,11 @@ class LineReader : public LineSource {
       if (end != std::string::npos) {
         std::string line = buffer_.substr(0, end);
         buffer_.erase(0, end + 1);
-        return {InputLine::Kind::kText, std::move(line)};
+        return text_line(std::move(line));
       }
       if (ended_) {
         if (buffer_.empty()) return {InputLine::Kind::kEnd};
-        return {InputLine::Kind::kText, std::exchange(buffer_, {})};
+        return text_line(std::exchange(buffer_, {}));
       }
       if (!wait_for_input(interrupt)) {
         if (shows_prompts_) std::fputs("\n", stderr);
@@ -53,6 +53,12 @@ class LineReader : public LineSource {
   }
 
  private:
+  // Returns a line as input; some systems end a line with "\r\n".
+  static InputLine text_line(std::string line) {
+    if (line.ends_with('\r')) line.pop_back();
+    return {InputLine::Kind::kText, std::move(line)};
+  }
+
   bool shows_prompts_;
   std::size_t most_bytes_;
   std::string buffer_;

@@ -13,7 +13,7 @@ namespace winnow::cli {
 struct InputLine {
   enum class Kind { kText, kInterrupted, kEnd };
   Kind kind;
-  std::string text = {};  // kText: without the newline
+  std::string text = {};  // kText: without the end of the line
   bool had_text = false;  // kInterrupted: something was typed, and is discarded
 };
 

@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   try {
     return winnow::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
   } catch (const winnow::cli::UsageError& error) {
-    return winnow::cli::fail(error.what(), 2);
+    return winnow::cli::fail(error.what() + winnow::cli::environment_note(error.what()), 2);
   } catch (const std::bad_alloc&) {
     return winnow::cli::fail("the machine has no memory left: use a smaller -c, -b or model, or --kv-evict", 1);
   } catch (const std::exception& error) {

@@ -1,6 +1,8 @@
 // A result file that is written completely or stays as it was before.
 #pragma once
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,7 +13,7 @@ namespace winnow::cli {
 // "-" is the standard output; a path that is not a regular file (/dev/null, a pipe) is written directly.
 class OutputFile {
  public:
-  // Throws Error(kIo), or kInvalidArgument for an empty path.
+  // Throws Error(kIo), or UsageError for an empty path.
   explicit OutputFile(std::string path);
 
   void write(std::string_view content) const;
@@ -21,5 +23,14 @@ class OutputFile {
   std::string path_;
   bool in_place_ = false;
 };
+
+// A flag that names an output, and its value if it is given.
+struct OutputFlag {
+  const char* name;
+  std::optional<std::string> path;
+};
+
+// Throws UsageError if two of the flags name the same file, or both the standard output.
+void check_outputs(std::initializer_list<OutputFlag> flags);
 
 }  // namespace winnow::cli

@@ -54,10 +54,12 @@ int report_command(const Arguments& arguments) {
   line.text("--by", "UNIT", by,
             "compare methods by the entries that they keep, or by the bytes that these take, whatever their types: "
             "entries, bytes (default: entries)");
+  const std::string advice = "name the folders before the flags, e.g. `winnow report results`";
+  line.refuse_arguments(advice);
   if (!line.parse(rest)) return 0;
   if (by != "entries" && by != "bytes") throw UsageError("--by takes entries or bytes, not '" + by + "'");
   options.by = by == "bytes" ? eval::KeptUnit::kBytes : eval::KeptUnit::kEntries;
-  if (folders.empty()) throw UsageError("name the folders before the flags, e.g. `winnow report results`");
+  if (folders.empty()) throw UsageError(advice);
 
   const std::vector<eval::ReportFile> files = make_report(eval::load_results(folders), options);
   const fs::path folder = out.empty() ? fs::path(folders[0]) / "report" : fs::path(out);

@@ -89,6 +89,10 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
             "[layer][KV head][position]}");
   line.flag("-v,--verbose", flags.verbose,
             "also print the model, the seed and the number of entries kept by each head");
+  line.yields("--prompt", [&] { return flags.prompt.file.has_value(); });
+  line.yields("--file", [&] { return flags.prompt.text.has_value(); });
+  line.yields("--chat", [&] { return flags.no_chat; });
+  line.yields("--no-chat", [&] { return flags.chat; });
   return line.parse(arguments);
 }
 
@@ -145,6 +149,8 @@ int run_command(const Arguments& arguments) {
   const EngineOptions engine_settings = engine_options(flags.model);
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   const SamplingOptions sampling = sampling_options(flags.sampling);
+  check_penalty_range(flags.sampling);
+  check_outputs({{"--json", flags.json}, {"--kv-positions", flags.positions}});
   std::optional<OutputFile> report_file;
   if (flags.json) report_file.emplace(*flags.json);
   std::optional<OutputFile> positions_file;
@@ -158,7 +164,7 @@ int run_command(const Arguments& arguments) {
   report.load_s = seconds_since(load_start);
   if (session_settings.budget) report.budget = session_settings.budget->text();
 
-  check_grammar(flags.sampling, model);
+  check_with_model(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
   Session session = engine->open(session_settings);
   report.method = session.options().eviction.text();
@@ -207,9 +213,14 @@ int run_command(const Arguments& arguments) {
     std::fprintf(stderr, "\n%s", run_report_text(report).c_str());
     if (flags.verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
   }
-  if (report_file) report_file->write(run_report_json(report));
-  if (positions_file) positions_file->write(positions_json(session, model->info()));
-  return answer.reason == FinishReason::kCancelled ? kInterruptedExitCode : 0;
+  // A script takes a file for a whole answer, so an interrupted run writes none.
+  const bool is_interrupted = answer.reason == FinishReason::kCancelled;
+  const auto takes = [&](const std::optional<OutputFile>& file) {
+    return file && (!is_interrupted || file->is_stdout());
+  };
+  if (takes(report_file)) report_file->write(run_report_json(report));
+  if (takes(positions_file)) positions_file->write(positions_json(session, model->info()));
+  return is_interrupted ? kInterruptedExitCode : 0;
 }
 
 }  // namespace winnow::cli

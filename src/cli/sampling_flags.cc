@@ -30,7 +30,7 @@ LogitBias parse_bias(const std::string& text) {
 
 void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
   SamplingOptions& options = flags.options;
-  line.integer("-s,--seed", flags.seed, -1, "seed for sampling (default: -1, random)");
+  line.integer("-s,--seed", flags.seed, -1, SamplingOptions().seed, "seed for sampling (default: -1, random)");
   const auto number = [&](const char* name, float& target, const SamplingRange& range, const char* help) {
     line.number(name, target, range.lowest, range.highest, help);
   };
@@ -90,6 +90,16 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
       "add BIAS to a token's logit: 15043+1 makes it more likely, 15043-1 less, 15043-inf impossible; may be repeated");
   line.text("--grammar", "GBNF", flags.grammar, "GBNF grammar that the text must follow, with a rule `root`");
   line.text("--grammar-file", "FILE", flags.grammar_file, "read the grammar from a file");
+  line.yields("--grammar", [&] { return flags.grammar_file.has_value(); });
+  line.yields("--grammar-file", [&] { return flags.grammar.has_value(); });
+}
+
+void check_penalty_range(const SamplingFlags& flags) {
+  const SamplingOptions &options = flags.options, plain;
+  const bool has_penalty =
+      options.repeat_penalty != 1 || options.frequency_penalty != 0 || options.presence_penalty != 0;
+  if (has_penalty || options.repeat_last_n == plain.repeat_last_n) return;
+  throw UsageError("--repeat-last-n has no effect without --repeat-penalty, --frequency-penalty or --presence-penalty");
 }
 
 SamplingOptions sampling_options(const SamplingFlags& flags) {
@@ -116,7 +126,13 @@ SamplingOptions sampling_options(const SamplingFlags& flags) {
   return options;
 }
 
-void check_grammar(const SamplingFlags& flags, const std::shared_ptr<const Model>& model) {
+void check_with_model(const SamplingFlags& flags, const std::shared_ptr<const Model>& model) {
+  for (const std::string& text : flags.biases) {
+    const int n_vocab = model->info().n_vocab;
+    if (parse_bias(text).token < n_vocab) continue;
+    throw UsageError("--logit-bias " + text + " names no token of the model: they have the numbers from 0 to " +
+                     std::to_string(n_vocab - 1));
+  }
   if (!flags.grammar && !flags.grammar_file) return;
   try {
     Sampler(model, sampling_options(flags));

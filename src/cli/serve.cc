@@ -159,8 +159,8 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
                     .host = flags.host,
                     .allowed_origin = flags.cors_origin,
                     .allowed_hosts = flags.allowed_hosts};
-  server::require_origins(flags.cors_origin);
-  server::require_hosts(flags.allowed_hosts);
+  value_of("--cors-origin", [&] { server::require_origins(flags.cors_origin); });
+  value_of("--allow-host", [&] { server::require_hosts(flags.allowed_hosts); });
   options.limits.body_bytes = parse_byte_size("--max-body", flags.max_body);
   options.max_connections = flags.max_connections;
   options.defaults = {.session = session_options(flags.cache),
@@ -168,7 +168,7 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
                       .max_tokens = flags.max_tokens,
                       .min_kv_tokens = flags.min_kv_tokens,
                       .n_parallel = flags.n_parallel};
-  if (flags.pooling) options.defaults.pooling = parse_pooling(*flags.pooling);
+  if (flags.pooling) options.defaults.pooling = value_of("--pooling", [&] { return parse_pooling(*flags.pooling); });
   options.model_name = flags.alias.empty() ? model_name_of(path) : flags.alias;
   options.request_s = flags.timeout_s;
   options.ping_s = std::max(flags.ping_s, 0);
@@ -272,7 +272,7 @@ class Loader {
     try {
       const auto start = std::chrono::steady_clock::now();
       const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
-      check_grammar(flags.sampling, model);
+      check_with_model(flags.sampling, model);
       if (const auto warning = context_warning(model->info(), flags.cache.n_ctx)) {
         print_log({{"event", "warning"}, {"message", *warning}});
       }

@@ -52,8 +52,16 @@ std::uint32_t choose_seed(std::uint32_t seed) {
   return seed;
 }
 
-bool is_possible(const llama_token_data& candidate) {
-  return candidate.logit > -std::numeric_limits<float>::infinity();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+
+bool is_possible(const llama_token_data& candidate) { return candidate.logit > kImpossible; }
+
+std::vector<Token> suppressed_candidates(const Tokenizer& tokenizer, int n_candidates) {
+  std::vector<Token> suppressed;
+  for (const Token token : tokenizer.suppressed_tokens()) {
+    if (token < n_candidates) suppressed.push_back(token);
+  }
+  return suppressed;
 }
 
 }  // namespace
@@ -62,6 +70,7 @@ struct Sampler::Impl {
   std::shared_ptr<const Model> model;  // keeps the vocabulary alive
   int n_vocab;                         // length of the logits
   int n_candidates;                    // logits that belong to tokens of the vocabulary
+  std::vector<Token> suppressed;       // candidates that the model file forbids, whatever the options are
   std::uint32_t seed;
   std::optional<GrammarMatcher> grammar;  // prompt tokens are not matched against it
   std::optional<GrammarTrigger> trigger;  // set until the grammar begins to hold
@@ -85,6 +94,7 @@ struct Sampler::Impl {
   void fill(std::span<const float> logits) {
     candidates.resize(static_cast<std::size_t>(n_candidates));
     for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i] = {static_cast<Token>(i), logits[i], 0.0f};
+    for (const Token token : suppressed) candidates[static_cast<std::size_t>(token)].logit = kImpossible;
   }
 
   // Chooses freely, and checks whether the grammar begins to hold with that token.
@@ -114,10 +124,11 @@ struct Sampler::Impl {
     fill(logits);
     Token token = choose();
     if (!grammar->allows(token)) {
-      const std::vector<bool> allowed = grammar->allowed();
+      std::vector<bool> allowed = grammar->allowed();
+      for (const Token forbidden : suppressed) allowed[static_cast<std::size_t>(forbidden)] = false;
       fill(logits);
       for (std::size_t i = 0; i < candidates.size(); ++i) {
-        if (!allowed[i]) candidates[i].logit = -std::numeric_limits<float>::infinity();
+        if (!allowed[i]) candidates[i].logit = kImpossible;
       }
       if (std::none_of(candidates.begin(), candidates.end(), is_possible)) {
         throw Error(ErrorCode::kInvalidArgument, "the grammar allows no token of this model here: change the grammar");
@@ -142,6 +153,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
   impl_ = std::make_unique<Impl>(Impl{.model = model,
                                       .n_vocab = n_vocab,
                                       .n_candidates = n_candidates,
+                                      .suppressed = suppressed_candidates(tokenizer, n_candidates),
                                       .seed = seed,
                                       .grammar = make_matcher(tokenizer, options.grammar, options.grammar_start),
                                       .chain = make_chain(options, *model, seed)});

@@ -1,5 +1,6 @@
 #include "server/api_error.h"
 
+#include <algorithm>
 #include <new>
 
 namespace winnow::server {
@@ -14,6 +15,9 @@ const char* type_of(int status) {
   return "invalid_request_error";
 }
 
+constexpr const char* kTooLong = "the request exceeds the available context size";
+constexpr const char* kTooLongCode = "context_length_exceeded";
+
 }  // namespace
 
 Json ApiError::body() const {
@@ -25,7 +29,7 @@ Json ApiError::body() const {
 ApiError api_error(ErrorCode code, const std::string& message) {
   switch (code) {
     case ErrorCode::kContextFull:
-      return ApiError(400, message, "messages", "context_length_exceeded");
+      return ApiError(400, std::string(kTooLong) + ": " + message, "", kTooLongCode);
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kNotFound:
     case ErrorCode::kUnsupported:
@@ -53,6 +57,13 @@ ApiError api_error(const std::exception& error) {
     return ApiError(503, "there is no memory left for this request");
   }
   return ApiError(500, error.what());
+}
+
+ApiError context_full(std::size_t n_tokens, std::int32_t n_ctx, const std::string& sentence, const std::string& param) {
+  ApiError error(400, std::string(kTooLong) + ": " + sentence, param, kTooLongCode);
+  error.most_tokens = static_cast<std::size_t>(std::max(n_ctx - 1, 0));
+  error.n_tokens = std::max(n_tokens, error.most_tokens + 1);
+  return error;
 }
 
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }

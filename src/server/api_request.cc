@@ -219,6 +219,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   refuse_unsupported(fields, endpoint);
 
   ApiRequest request{.endpoint = endpoint};
+  request.prompt_field = fields.path(endpoint == Endpoint::kChat ? "messages" : "prompt");
   request.warnings = body.warnings;
   request.model = fields.text("model").value_or("");
   request.is_streamed = fields.boolean("stream").value_or(false);

@@ -55,6 +55,7 @@ struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
   BatchRequest batch;
   std::vector<BatchRequest> more;  // other prompts of the same request; the numbers of their answers follow on
+  std::string prompt_field;        // the client's name of the field with the prompts
   std::vector<std::string> stops;
   std::size_t n_own_stops = 0;               // stops that the request named; the rest is the template's
   std::shared_ptr<const ChatFormat> format;  // of a chat's answer; null: plain text

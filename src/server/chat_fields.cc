@@ -15,6 +15,16 @@ constexpr std::size_t kMostNameBytes = 128;  // Anthropic's limit; OpenAI's is 6
 // The most values of all tools' schemas together: the time that they take, on the request's thread, grows with them.
 constexpr std::size_t kMostToolSchemaValues = 50'000;
 
+// Returns the text of a part, or null if it has none. A refusal is what the assistant has said.
+const Json* text_in(const Json& part) {
+  for (const char* type : {"text", "refusal"}) {
+    if (part.is_object() && part.value("type", Json()) == type && part.contains(type) && part[type].is_string()) {
+      return &part[type];
+    }
+  }
+  return nullptr;
+}
+
 // Returns a message's text. `placeholders` is set for results of tools, where placeholders take the place of parts that
 // are not text, so that the conversation can go on; it receives the warnings.
 std::string parse_content(const Json& content, const Fields& fields, std::vector<std::string>* placeholders) {
@@ -23,16 +33,14 @@ std::string parse_content(const Json& content, const Fields& fields, std::vector
   if (!content.is_array()) fields.refuse("content", "must be a string or a list of parts");
   std::string text;
   for (const Json& part : content) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    if (!part.is_object() || type == part.end() || *type != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      if (placeholders != nullptr && part.is_object() && type != part.end() && type->is_string() && *type != "text") {
-        text += left_out(*type, *placeholders);
-        continue;
-      }
+    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    if (const Json* shown = text_in(part)) {
+      text += shown->get_ref<const std::string&>();
+    } else if (placeholders != nullptr && type.is_string() && type != "text") {
+      text += left_out(type, *placeholders);
+    } else {
       fields.refuse("content", "may have parts of type 'text' only");
     }
-    text += part["text"];
   }
   return text;
 }
@@ -156,6 +164,25 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
   return tools;
 }
 
+// Removes the tools that {"type": "allowed_tools", "allowed_tools": {"mode": .., "tools": [..]}} does not name.
+void keep_allowed_tools(const Fields& choice, ChatOptions& options) {
+  const Json* object = choice.object("allowed_tools");
+  if (object == nullptr) choice.refuse("allowed_tools", "is missing: give an object with 'mode' and 'tools'");
+  const Fields allowed = choice.inner("allowed_tools", *object);
+  const std::string mode = allowed.text("mode").value_or("auto");
+  if (mode != "auto" && mode != "required") allowed.refuse("mode", "must be auto or required");
+  const Json* list = allowed.find("tools");
+  if (list == nullptr || !list->is_array()) allowed.refuse("tools", "must be a list of functions");
+  const Json::json_pointer name("/function/name");
+  std::erase_if(options.tools, [&](const ChatTool& tool) {
+    return std::none_of(list->begin(), list->end(), [&](const Json& one) {
+      return one.is_object() && one.contains(name) && one[name] == tool.name;
+    });
+  });
+  if (options.tools.empty()) allowed.refuse("tools", "must name one of the tools: {\"function\": {\"name\": ..}}");
+  options.tool_choice = mode == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
+}
+
 void parse_tool_choice(const Fields& fields, ChatOptions& options) {
   const Json* choice = fields.find("tool_choice");
   if (choice == nullptr) return;
@@ -168,11 +195,21 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
     }
     return;
   }
-  if (!choice->is_object()) fields.refuse("tool_choice", "must be auto, none, required or a function");
+  if (!choice->is_object()) {
+    fields.refuse("tool_choice", "must be auto, none, required, or an object that names a function or allowed tools");
+  }
   const Json nothing = Json::object();
   const Fields inner = fields.inner("tool_choice", *choice);
+  const std::string type = inner.text("type").value_or("function");
+  if (type == "allowed_tools") {
+    keep_allowed_tools(inner, options);
+    return;
+  }
+  if (type != "function") inner.refuse("type", "must be function or allowed_tools");
+  // The name stands next to the type in OpenAI's responses, whose form some clients send here, too.
   const Json* object = inner.object("function");
-  const Fields function = inner.inner("function", object == nullptr ? nothing : *object);
+  if (object == nullptr) object = inner.find("name") != nullptr ? choice : &nothing;
+  const Fields function = inner.inner("function", *object);
   const std::string name = function.text("name").value_or("");
   const auto found =
       std::find_if(options.tools.begin(), options.tools.end(), [&](const ChatTool& tool) { return tool.name == name; });

@@ -9,12 +9,27 @@
 namespace winnow::server {
 
 // A token has at most as many bytes as the longest one, which gives the fewest tokens of a text.
-void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx) {
+void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx, const std::string& field) {
   const std::size_t longest = model.impl().tokenizer.pieces().longest;
-  if (n_bytes / std::max<std::size_t>(longest, 1) < static_cast<std::size_t>(n_ctx)) return;
-  throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_bytes) +
-                                           " bytes, too many for the context of " + std::to_string(n_ctx) +
-                                           " tokens: shorten it");
+  const std::size_t n_tokens = n_bytes / std::max<std::size_t>(longest, 1);
+  if (n_tokens < static_cast<std::size_t>(n_ctx)) return;
+  throw context_full(n_tokens, n_ctx,
+                     "the prompt has " + std::to_string(n_bytes) + " bytes, too many for the context of " +
+                         std::to_string(n_ctx) + " tokens: shorten it",
+                     field);
+}
+
+void check_tokens(const ApiRequest& request, std::int32_t n_ctx) {
+  const auto check = [&](const BatchRequest& one) {
+    const std::size_t n_tokens = one.context.size() + one.prompt.size();
+    if (n_tokens < static_cast<std::size_t>(n_ctx)) return;
+    throw context_full(n_tokens, n_ctx,
+                       "the prompt has " + std::to_string(n_tokens) + " tokens, but the context of " +
+                           std::to_string(n_ctx) + " must also hold the answer's first token: shorten the prompt",
+                       request.prompt_field);
+  };
+  check(request.batch);
+  for (const BatchRequest& one : request.more) check(one);
 }
 
 namespace {
@@ -42,13 +57,14 @@ PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optiona
   std::vector<ChatMessage>& messages = chat.messages;
   // A template puts a token or more around each message.
   if (messages.size() > static_cast<std::size_t>(n_ctx)) {
-    throw Error(ErrorCode::kContextFull, "the chat has " + std::to_string(messages.size()) +
-                                             " messages, too many for the context of " + std::to_string(n_ctx) +
-                                             " tokens: leave earlier messages out");
+    throw context_full(messages.size(), n_ctx,
+                       "the chat has " + std::to_string(messages.size()) + " messages, too many for the context of " +
+                           std::to_string(n_ctx) + " tokens: leave earlier messages out",
+                       request.prompt_field);
   }
   std::size_t n_bytes = document ? document->size() : 0;
   for (const ChatMessage& message : messages) n_bytes += message.content.size();
-  check_bytes(model, n_bytes, n_ctx);
+  check_bytes(model, n_bytes, n_ctx, request.prompt_field);
   const auto is_user = [](const ChatMessage& message) { return message.role == "user"; };
   const auto first = std::find_if(messages.begin(), messages.end(), is_user);
   ChatPrompt prompt;
@@ -70,7 +86,7 @@ PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optiona
     split = split_chat(model, std::move(messages), place, chat.options, prompt);
   }
   // Thoughts, calls and tools are counted here only, since a template may leave them out.
-  check_bytes(model, split.before.size() + split.after.size(), n_ctx);
+  check_bytes(model, split.before.size() + split.after.size(), n_ctx, request.prompt_field);
   take_format(model, std::move(prompt), request);
   return tokenize(model, split);
 }

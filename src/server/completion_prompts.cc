@@ -48,7 +48,7 @@ CompletionPrompts parse_prompts(const Fields& fields, const Model& model, const 
   CompletionPrompts made;
   for (const Json& prompt : prompts_of(*json, fields)) {
     const std::size_t n_bytes = prompt.is_string() ? prompt.get_ref<const std::string&>().size() : 0;
-    check_bytes(model, document.size() + suffix.size() + n_bytes, n_ctx);
+    check_bytes(model, document.size() + suffix.size() + n_bytes, n_ctx, fields.path("prompt"));
     PromptTokens& parts = made.tokens.emplace_back();
     if (is_echoed) made.echoes.push_back(text_of(prompt, model, fields));
     if (!suffix.empty()) {

@@ -24,7 +24,7 @@ std::vector<Token> tokens_of(const Json& input, const std::string& name, const M
   if (!input.is_string()) return input.get<std::vector<Token>>();
   const auto& text = input.get_ref<const std::string&>();
   if (text.empty()) throw ApiError(400, "'" + name + "' has an empty text, which has no embedding", name);
-  check_bytes(model, text.size(), n_ctx);
+  check_bytes(model, text.size(), n_ctx, name);
   return model.tokenize(text, true, true);
 }
 
@@ -53,11 +53,11 @@ void check_dimensions(const Fields& fields, const Model& model) {
 
 void check_length(const std::string& name, std::size_t i, std::size_t n, std::int32_t n_ctx) {
   if (n <= static_cast<std::size_t>(n_ctx)) return;
-  throw ApiError(400,
-                 "text " + std::to_string(i) + " of '" + name + "' has " + std::to_string(n) +
-                     " tokens, more than the context of " + std::to_string(n_ctx) +
-                     ": shorten it, or embed it in parts",
-                 name, "context_length_exceeded");
+  throw context_full(n, n_ctx,
+                     "text " + std::to_string(i) + " of '" + name + "' has " + std::to_string(n) +
+                         " tokens, more than the context of " + std::to_string(n_ctx) +
+                         ": shorten it, or embed it in parts",
+                     name);
 }
 
 // The results that the batch's thread leaves for the thread that waits.

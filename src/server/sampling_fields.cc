@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "server/body_json.h"
 #include "winnow/error.h"
 
 namespace winnow::server {
@@ -78,6 +79,15 @@ std::vector<std::string> parse_texts(const Json& json, const Fields& fields, con
   return texts;
 }
 
+// Returns the value of a text with JSON, as which SillyTavern sends lists; null if it is none.
+Json parsed_or_null(const std::string& text) {
+  try {
+    return parse_json(text);
+  } catch (const ApiError&) {
+    return nullptr;
+  }
+}
+
 // Parses a list of names, or letters as llama-server's clients write them. Unknown names only give a warning: they
 // belong to other versions of llama-server, and change an answer little.
 std::vector<std::string> parse_samplers(const Json& json, const Fields& fields, std::vector<std::string>& warnings) {
@@ -135,8 +145,8 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
   take("mirostat_tau", sampling.mirostat_tau, Options::kMirostatTau);
   take("mirostat_eta", sampling.mirostat_eta, Options::kMirostatEta);
   if (const Json* breakers = fields.find("dry_sequence_breakers")) {
-    sampling.dry_sequence_breakers =
-        parse_texts(*breakers, fields, "dry_sequence_breakers", SamplingOptions::kMostBreakers);
+    sampling.dry_sequence_breakers = parse_texts(breakers->is_string() ? parsed_or_null(*breakers) : *breakers, fields,
+                                                 "dry_sequence_breakers", SamplingOptions::kMostBreakers);
   }
   if (const Json* samplers = fields.find("samplers")) {
     sampling.samplers = parse_samplers(*samplers, fields, warnings);
@@ -155,20 +165,15 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
 SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling,
                                std::vector<std::string>& warnings) {
   // The request's own fields are checked on top of the library's defaults, since the server's may well have no effect
-  // here. Clients send all that they know together with a temperature of 0, or with samplers as letters, so there is no
-  // error then.
+  // here. Clients send all that they know, switched off or with samplers that exclude each other, so fields without an
+  // effect are no error. A temperature of 0 has none of them do anything.
   std::vector<std::string> again;
   const SamplingOptions own = with_fields(fields, model, {}, again);
   own.validate();
-  const Json* samplers = fields.find("samplers");
-  const bool is_of_letters = samplers != nullptr && samplers->is_string();
-  if (own.temperature > 0) {
-    try {
-      own.check_effects();
-    } catch (const Error& error) {
-      if (!is_of_letters) throw;
-      warnings.emplace_back(error.what());
-    }
+  try {
+    if (own.temperature > 0) own.check_effects();
+  } catch (const Error& error) {
+    warnings.emplace_back(error.what());
   }
   return with_fields(fields, model, std::move(sampling), warnings);
 }

@@ -4,6 +4,7 @@
 #include "server/answer_json.h"
 #include "server/answering.h"
 #include "server/body_json.h"
+#include "server/chat_prompt.h"
 
 namespace winnow::server {
 namespace {
@@ -100,7 +101,9 @@ void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, Json body
   const auto start = std::chrono::steady_clock::now();
   auto answering = std::make_shared<Answering>();
   answering->dialect = std::move(dialect);
-  answering->request = answering->dialect->parse(std::move(body), *batch.engine()->model(), options_.defaults);
+  const Model& model = *batch.engine()->model();
+  answering->request = answering->dialect->parse(std::move(body), model, options_.defaults);
+  check_tokens(answering->request, options_.defaults.context_size(model));
   for (const std::string& text : answering->request.warnings) log({{"event", "warning"}, {"message", text}});
   answering->reader = std::make_unique<AnswerReader>(answering->request);
   answering->deadline = start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -50,7 +50,7 @@ struct Place {
 // An expression of the grammar. `text` is nullopt if nothing can match.
 struct Part {
   std::optional<std::string> text;
-  bool has_call = false;    // it contains arguments of a tool
+  bool has_call = false;    // it contains the name or arguments of a tool
   bool has_speech = false;  // content or unwanted thinking was left out of it
   bool is_alternatives = false;
   bool looks_ahead = false;  // the next part has to follow without space
@@ -73,7 +73,7 @@ class Writer {
     const std::string root = form_.is_forced ? enclosed(part_of(arena_.root(), {}, 0)) : triggered();
     if (root.empty()) return {"", {}, schemas_.warnings()};
     std::string text = "root ::= " + root + "\n" + kSpace + rules_.text() + schemas_.rules();
-    return {std::move(text), {begins_.begin(), begins_.end()}, schemas_.warnings()};
+    return {std::move(text), begin_patterns(), schemas_.warnings()};
   }
 
  private:
@@ -94,6 +94,22 @@ class Writer {
       if (part.text && !part.text->empty()) text += (text.empty() ? "" : " | ") + enclosed(part);
     }
     return text;
+  }
+
+  // Returns patterns for what is in begins_. A call that begins with nothing but the tool's name has to be the first of
+  // the answer.
+  std::vector<std::string> begin_patterns() const {
+    constexpr std::size_t kMostBytes = 1 << 14;  // std::regex takes patterns of no more than 100,000 states
+    std::vector<std::string> patterns;
+    for (const auto& [before, names] : begins_) {
+      std::string any;
+      for (auto name = names.begin(); name != names.end();) {
+        any += (any.empty() ? "" : "|") + *name++;
+        if (name != names.end() && any.size() < kMostBytes) continue;
+        patterns.push_back((before.empty() ? "^" : before) + "(?:" + std::exchange(any, "") + ")");
+      }
+    }
+    return patterns;
   }
 
   static std::string enclosed(const Part& part) {
@@ -231,7 +247,7 @@ class Writer {
     Place place = outer;
     if (place.tool == nullptr) enter_tool(id, place);
     if (place.tool != outer.tool) {
-      if (const auto begin = tree_.begin(one.child)) begins_.insert({begin->compact, begin->spaced});
+      if (const auto begin = tree_.begin(one.child)) begins_[begin->before].insert(begin->name);
     }
     const auto key = std::make_pair(id, place.key());
     if (const auto known = named_.find(key); known != named_.end()) return known->second;
@@ -291,7 +307,8 @@ class Writer {
     place.is_value = place.is_value || one.tag == Builder::TOOL_ARG_VALUE ||
                      one.tag == Builder::TOOL_ARG_STRING_VALUE || one.tag == Builder::TOOL_ARGS;
     Part inner = part_of(one.child, place, depth);
-    if (one.tag == Builder::TOOL_ARGS || one.tag == Builder::TOOL_ARG) inner.has_call = true;
+    // A tool without parameters may have a name alone.
+    inner.has_call |= one.tag == Builder::TOOL_NAME || one.tag == Builder::TOOL_ARGS || one.tag == Builder::TOOL_ARG;
     return inner;
   }
 
@@ -482,7 +499,7 @@ class Writer {
   std::map<std::pair<Id, std::tuple<const ChatTool*, const OrderedJson*, bool, bool, bool>>, Part> named_;
   std::map<std::pair<const ChatTool*, const OrderedJson*>, std::string> values_;
   std::map<std::pair<std::vector<std::string>, bool>, std::string> texts_;
-  std::set<std::string> begins_;
+  std::map<std::string, std::set<std::string>> begins_;  // the tools' names by what precedes them
 };
 
 }  // namespace

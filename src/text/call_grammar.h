@@ -19,7 +19,7 @@ struct CallForm {
 // The grammar of an answer with calls.
 struct CallGrammar {
   std::string text;                   // GBNF
-  std::vector<std::string> begins;    // for each tool, the beginning of its calls as far as it is certain
+  std::vector<std::string> begins;    // patterns (ECMAScript) of the tools' calls up to the ends of the tools' names
   std::vector<std::string> warnings;  // sentences on parts of the schemas that the grammar cannot enforce
 };
 

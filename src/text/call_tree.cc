@@ -3,6 +3,7 @@
 #include <chat-peg-parser.h>
 
 #include <algorithm>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -11,6 +12,16 @@ namespace winnow {
 namespace {
 
 using Builder = common_chat_peg_builder;
+
+// Returns the pattern (ECMAScript) of nothing but a text.
+std::string literal_pattern(std::string_view text) {
+  std::string pattern;
+  for (const char letter : text) {
+    if (std::string_view("^$\\.*+?()[]{}|/").find(letter) != std::string_view::npos) pattern += '\\';
+    pattern += letter;
+  }
+  return pattern;
+}
 
 }  // namespace
 
@@ -51,29 +62,40 @@ std::optional<std::vector<CallTree::Id>> CallTree::arguments(Id id) const {
 
 std::optional<CallTree::Begin> CallTree::begin(Id id) const {
   Begin begin;
-  bool has_name = false, is_certain = true;
-  const auto add = [&](auto&& self, Id part, bool is_name, int depth) -> void {
-    if (!is_certain || (has_name && !is_name) || depth > kMostNested) return;
-    const auto& node = arena_.get(part);
-    if (const auto* literal = std::get_if<common_peg_literal_parser>(&node)) {
-      begin.compact += literal->literal;
-      begin.spaced += literal->literal + (literal->literal == ":" ? " " : "");
-      has_name = has_name || is_name;
-      return;
-    }
-    if (const auto* tag = std::get_if<common_peg_tag_parser>(&node)) is_name = tag->tag == Builder::TOOL_NAME;
-    if (std::holds_alternative<common_peg_choice_parser>(node) ||
-        std::holds_alternative<common_peg_until_parser>(node) ||
-        std::holds_alternative<common_peg_chars_parser>(node)) {
-      is_certain = false;
-    }
-    const auto* optional = std::get_if<common_peg_repetition_parser>(&node);
-    if (optional != nullptr && optional->min_count == 0) return;
-    for (const Id child : children_of(part)) self(self, child, is_name, depth + 1);
-  };
-  add(add, id, false, 0);
-  if (!is_certain || !has_name) return std::nullopt;
+  if (!find_begin(id, false, 0, begin) || begin.name.empty()) return std::nullopt;
   return begin;
+}
+
+bool CallTree::find_begin(Id id, bool is_name, int depth, Begin& begin) const {
+  if (!begin.name.empty() && !is_name) return true;
+  if (depth > kMostNested) return false;
+  const auto& node = arena_.get(id);
+  if (const auto* literal = std::get_if<common_peg_literal_parser>(&node)) {
+    (is_name ? begin.name : begin.before) += literal_pattern(literal->literal);
+    return true;
+  }
+  if (std::holds_alternative<common_peg_space_parser>(node)) {
+    begin.before += "\\s*";
+    return true;
+  }
+  if (std::holds_alternative<common_peg_choice_parser>(node) || std::holds_alternative<common_peg_until_parser>(node) ||
+      std::holds_alternative<common_peg_chars_parser>(node)) {
+    return false;
+  }
+  const auto* repeated = std::get_if<common_peg_repetition_parser>(&node);
+  if (repeated != nullptr && repeated->min_count == 0) {
+    Begin part;
+    const bool is_certain = find_begin(repeated->child, false, depth + 1, part) && part.name.empty();
+    if (is_certain && !part.before.empty()) {
+      begin.before += "(?:" + part.before + (repeated->max_count == 1 ? ")?" : ")*");
+    }
+    return true;
+  }
+  if (const auto* tag = std::get_if<common_peg_tag_parser>(&node)) is_name = tag->tag == Builder::TOOL_NAME;
+  for (const Id child : children_of(id)) {
+    if (!find_begin(child, is_name, depth + 1, begin)) return false;
+  }
+  return true;
 }
 
 std::vector<CallTree::Id> CallTree::children_of(Id id) const {

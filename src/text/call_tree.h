@@ -40,10 +40,10 @@ class CallTree {
   // else.
   std::optional<std::vector<Id>> arguments(Id id) const;
 
-  // The text that a tool's calls begin with, up to the end of its name: without spaces, and with one after each colon.
+  // What a tool's calls begin with, as patterns (ECMAScript).
   struct Begin {
-    std::string compact;
-    std::string spaced;
+    std::string before;  // what precedes the tool's name
+    std::string name;
   };
   // Returns it for the node of a tool's calls, or nullopt if it is not certain.
   std::optional<Begin> begin(Id id) const;
@@ -52,6 +52,8 @@ class CallTree {
   std::vector<Id> children_of(Id id) const;
   void find_names(Id id, const char* tag, const char* until, bool is_below, int depth,
                   std::set<std::string>& names) const;
+  // Appends what precedes the tool's name at or below a node, and the name. Returns false if that is not certain.
+  bool find_begin(Id id, bool is_name, int depth, Begin& begin) const;
   bool has_tag(Id id, const char* tag, int depth) const;
   bool has_schema(Id id, int depth) const;
   void find_delimiters(Id id, int depth, std::vector<std::string>& found) const;

@@ -3,6 +3,7 @@
 // library was built from, and tests/model/chat_template_test.cc fails if the two do not fit.
 #include "text/chat_template.h"
 
+#include <chat-peg-parser.h>
 #include <chat.h>
 #include <ggml-backend.h>
 #include <llama.h>
@@ -48,6 +49,10 @@ constexpr const char* kChatml =
 
 [[noreturn]] void refuse_template(const std::string& what) {
   throw Error(ErrorCode::kUnsupported, "the chat template " + what);
+}
+
+[[noreturn]] void refuse_tools() {
+  refuse_template("does not support tools: leave them out, or name one that does with --chat-template-file");
 }
 
 constexpr const char* kWayOut = ": name another with --chat-template-file, or give the prompt as text";
@@ -103,10 +108,14 @@ std::string token_text(const llama_vocab* vocab, llama_token token) {
   return text == nullptr ? "" : text;
 }
 
-std::unique_ptr<common_chat_template> read(const std::string& source, const llama_vocab* vocab, std::size_t n_steps) {
+// The texts of the tokens that a template may write.
+struct OwnTokens {
+  std::string begin, end;
+};
+
+std::unique_ptr<common_chat_template> read(const std::string& source, const OwnTokens& tokens, std::size_t n_steps) {
   return within(n_steps, "cannot be read", [&] {
-    auto one = std::make_unique<common_chat_template>("", token_text(vocab, llama_vocab_bos(vocab)),
-                                                      token_text(vocab, llama_vocab_eos(vocab)));
+    auto one = std::make_unique<common_chat_template>("", tokens.begin, tokens.end);
     one->prog = parse_bounded_template(source);
     one->src = source;
     one->caps = jinja::caps_get(one->prog);
@@ -151,14 +160,18 @@ const common_chat_templates* ChatTemplate::templates() const {
     // libllama-common's log would print to the standard error, from a thread of its own.
     common_log_set_verbosity_thold(-1);
     const llama_vocab* vocab = llama_model_get_vocab(model_);
-    auto all = std::make_unique<common_chat_templates>();
-    all->add_bos = llama_vocab_get_add_bos(vocab);
-    all->add_eos = llama_vocab_get_add_eos(vocab);
-    all->has_explicit_template = true;
+    const auto read_all = [&](const OwnTokens& tokens) {
+      auto all = std::make_unique<common_chat_templates>();
+      all->add_bos = llama_vocab_get_add_bos(vocab);
+      all->add_eos = llama_vocab_get_add_eos(vocab);
+      all->has_explicit_template = true;
+      all->template_default = read(main_source_, tokens, steps_.trial);
+      if (!tool_source_.empty()) all->template_tool_use = read(tool_source_, tokens, steps_.trial);
+      return all;
+    };
     try {
-      all->template_default = read(main_source_, vocab, steps_.trial);
-      if (!tool_source_.empty()) all->template_tool_use = read(tool_source_, vocab, steps_.trial);
-      templates_ = std::move(all);
+      templates_of_calls_ = read_all({});
+      templates_ = read_all({token_text(vocab, llama_vocab_bos(vocab)), token_text(vocab, llama_vocab_eos(vocab))});
     } catch (const Error& error) {
       failure_ = error.what();
     }
@@ -196,6 +209,19 @@ const common_chat_template& chosen(const common_chat_templates& templates, const
   return is_for_tools ? *templates.template_tool_use : *templates.template_default;
 }
 
+// Returns whether the template's calls have LFM2's form, name(first="text", second=2), by the marks that
+// libllama-common goes by.
+bool has_python_calls(const std::string& source) {
+  return source.find("<|tool_list_start|>") != std::string::npos ||
+         source.find("List of tools: [") != std::string::npos;
+}
+
+// Returns whether the template would leave out the text of a message that has thinking: libllama-common gives Mistral's
+// templates both as a list, of which those without thinking write the first part.
+bool drops_text_behind_thinking(const std::string& source) {
+  return source.find("[TOOL_CALLS]") != std::string::npos && source.find("[THINK]") == std::string::npos;
+}
+
 common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, const ChatOptions& options,
                                        const common_chat_templates* templates) {
   common_chat_templates_inputs inputs;
@@ -211,8 +237,11 @@ common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, co
   inputs.tool_choice = options.tool_choice == ToolChoice::kAuto   ? COMMON_CHAT_TOOL_CHOICE_AUTO
                        : options.tool_choice == ToolChoice::kNone ? COMMON_CHAT_TOOL_CHOICE_NONE
                                                                   : COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-  const jinja::caps& caps = chosen(*templates, options).caps;
-  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(caps.supports_parallel_tool_calls);
+  const common_chat_template& used = chosen(*templates, options);
+  if (drops_text_behind_thinking(used.src)) {
+    for (common_chat_msg& message : inputs.messages) message.reasoning_content.clear();
+  }
+  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(used.caps.supports_parallel_tool_calls);
   inputs.enable_thinking = options.enable_thinking;
   inputs.reasoning_format =
       options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
@@ -238,7 +267,7 @@ ShownTools shown_with_tools(const common_chat_templates* templates, std::span<co
   try {
     shown.text = render(messages);
   } catch (const std::exception&) {
-    options.tools = with_plain_schemas(options.tools, true);
+    options.tools = with_plain_schemas(options.tools, SchemaUse::kShown);
     shown.text = render(messages);
     shown.warnings.emplace_back(
         "the chat template cannot show the tools' parameters as they are: it shows the model their names, types and "
@@ -262,25 +291,6 @@ ShownTools shown_with_tools(const common_chat_templates* templates, std::span<co
   return shown;
 }
 
-// Fills in the trigger for forms without a mark of their own: a call begins with the beginning of one of the tools'
-// calls. A beginning that is only the tool's name has to be the first of the answer.
-void name_begins(const std::vector<std::string>& begins, std::span<const ChatTool> tools, GrammarStart& start) {
-  start.patterns.clear();
-  for (const std::string& begin : begins) {
-    const auto is_name = [&](const ChatTool& tool) { return begin == tool.name; };
-    if (std::none_of(tools.begin(), tools.end(), is_name)) {
-      start.words.push_back(begin);
-      continue;
-    }
-    std::string pattern = "^";
-    for (const char letter : begin) {
-      const bool is_sign = std::string_view("^$\\.*+?()[]{}|/").find(letter) != std::string_view::npos;
-      pattern += (is_sign ? "\\" : "") + std::string(1, letter);
-    }
-    start.patterns.push_back(std::move(pattern));
-  }
-}
-
 // Returns nine letters and digits, since some templates refuse any other id of a call.
 std::string random_call_id() {
   static thread_local std::mt19937_64 random{std::random_device{}()};
@@ -300,6 +310,26 @@ bool is_too_deep(std::string_view text) {
     if (n_open > kMostOpen) return true;
   }
   return false;
+}
+
+// Returns the end of the prompt without the `text` at its end that a client has begun to say. A grammar of calls knows
+// nothing of it and begins behind it. The beginning of a call stays, and so does text with which no call may begin.
+std::string without_speech(const std::string& prompt, const std::string& text,
+                           const common_chat_parser_params& parameters) {
+  if (!prompt.ends_with(text) || is_too_deep(prompt)) return prompt;
+  try {
+    if (common_chat_parse("", true, parameters).content != text) return prompt;
+  } catch (const std::exception&) {
+    return prompt;
+  }
+  return prompt.substr(0, prompt.size() - text.size());
+}
+
+// Returns the content up to the last of gpt-oss's headers if that is not complete.
+std::string without_open_header(const std::string& content) {
+  const std::size_t begin = content.rfind("<|channel|>");
+  const bool is_open = begin != std::string::npos && content.find("<|message|>", begin) == std::string::npos;
+  return is_open ? content.substr(0, begin) : content;
 }
 
 // Returns what `now` has beyond `before`, or "" if it does not begin with it.
@@ -329,7 +359,12 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   const common_chat_templates* all = templates();
   const bool has_tools = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
   ChatOptions plain = options;
-  plain.tools = has_tools ? with_plain_schemas(options.tools, false) : std::vector<ChatTool>();
+  if (has_tools) {
+    const bool is_python = has_python_calls(chosen(*all, options).src);
+    plain.tools = with_plain_schemas(options.tools, is_python ? SchemaUse::kQuotingParser : SchemaUse::kParser);
+  } else {
+    plain.tools.clear();
+  }
   const DistinctNames names(plain.tools);
   std::string parser_of_calls;
   bool is_parallel = false;
@@ -340,24 +375,23 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
         // The model is shown the tools as they are. libllama-common's parser needs only an outline of their schemas,
         // and has no bounds for more.
         shown = shown_with_tools(all, messages, options);
-        common_chat_templates_inputs inputs = inputs_of(messages, plain, all);
+        const common_chat_templates* of_calls = templates_of_calls_.get();
+        common_chat_templates_inputs inputs = inputs_of(messages, plain, of_calls);
         is_parallel = inputs.parallel_tool_calls;
-        common_chat_params calls = common_chat_templates_apply(all, inputs);
+        common_chat_params calls = common_chat_templates_apply(of_calls, inputs);
         calls.prompt = std::move(shown.text);
         calls.parser = names.parser_with_own(calls.parser);
         // Without separation thinking is content, which an answer that has to be a call does not have.
         inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
         parser_of_calls = options.separates_thinking
                               ? calls.parser
-                              : names.parser_with_own(common_chat_templates_apply(all, inputs).parser);
+                              : names.parser_with_own(common_chat_templates_apply(of_calls, inputs).parser);
         return calls;
       });
   if (has_tools) {
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
-    if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
-      refuse_template("does not support tools: leave them out, or name one that does with --chat-template-file");
-    }
+    if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) refuse_tools();
   }
   ChatPrompt prompt{.text = std::move(made.prompt),
                     .stops = std::move(made.additional_stops),
@@ -379,11 +413,13 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
                         .may_think = is_in_thoughts || (made.supports_thinking && options.enable_thinking),
                         .thinking_begin = made.thinking_start_tag};
     CallGrammar grammar = call_grammar(parser_of_calls, options.tools, form);
+    // A template may show tools in a form whose calls libllama-common does not know.
+    if (grammar.text.empty()) refuse_tools();
     prompt.grammar = std::move(grammar.text);
     prompt.warnings = std::move(grammar.warnings);
     prompt.warnings.insert(prompt.warnings.end(), shown.warnings.begin(), shown.warnings.end());
     if (start.is_lazy && start.words.empty() && !grammar.begins.empty()) {
-      name_begins(grammar.begins, options.tools, start);
+      start.patterns = std::move(grammar.begins);
     }
   }
   if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
@@ -402,6 +438,9 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
     format->thinking_begin = made.thinking_start_tag;
     format->thinking_end = made.thinking_end_tags.front();
   }
+  if (has_tools && !start.is_lazy && options.continues_last) {
+    start.prefix = without_speech(start.prefix, messages.back().content, format->parameters);
+  }
   prompt.format = std::move(format);
   return prompt;
 }
@@ -409,9 +448,14 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
 struct ChatReader::Impl {
   std::shared_ptr<const ChatFormat> format;
   std::string text;
+  // What the client has written of a message that the answer continues: it is neither in a delta nor in `message`.
+  std::string begun_reasoning, begun_content;
   ChatMessage message;
+  std::size_t n_fitting = 0;                // bytes of `text` that have fitted the format
+  std::optional<std::size_t> n_misfitting;  // bytes of `text` with which it first fitted no more; nullopt: it fits
+  bool is_plain = false;                    // the text has left the format: all that follows is content
 
-  // Returns nullopt if the text does not fit.
+  // Returns nullopt if the text does not fit. is_partial: what came before the place where it stops fitting is enough.
   std::optional<common_chat_msg> parse(bool is_partial) const {
     if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
     try {
@@ -435,10 +479,58 @@ struct ChatReader::Impl {
     }
   }
 
+  // Returns the news of the text. Once it fits no more, and no call has begun, it is content.
+  std::vector<ChatDelta> read(bool is_last) {
+    // A text may fit again when a mark at its end is complete, or turns out to be none.
+    constexpr std::size_t kMostMarkBytes = 64;
+    auto now = parse(false);
+    if (now) {
+      n_fitting = text.size();
+      n_misfitting.reset();
+      return take(*now, is_last);
+    }
+    now = parse(true);
+    const bool has_calls = !message.tool_calls.empty() || (now && !now->tool_calls.empty());
+    if (has_calls) return now ? take(*now, is_last) : std::vector<ChatDelta>();
+    if (!n_misfitting) n_misfitting = text.size();
+    if (!is_last && text.size() - *n_misfitting < kMostMarkBytes) return {};
+    is_plain = true;
+    return rest_from(n_read(text.substr(0, n_fitting)));
+  }
+
+  // Returns how many bytes a text that fits has up to the end of its thinking and content.
+  std::size_t n_read(const std::string& fitting) const {
+    if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(fitting)) return 0;
+    for (const common_chat_parser_params* one : {&format->parameters, format->apart ? &*format->apart : nullptr}) {
+      if (one == nullptr || one->parser.empty()) continue;
+      common_peg_parse_context context(one->generation_prompt + fitting, COMMON_PEG_PARSE_FLAG_LENIENT);
+      const common_peg_parse_result result = one->parser.parse(context);
+      if (result.fail()) continue;
+      std::size_t end = one->generation_prompt.size();
+      context.ast.visit(result, [&](const common_peg_ast_node& node) {
+        const bool is_read =
+            node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING;
+        if (is_read) end = std::max(end, node.end);
+      });
+      return end - one->generation_prompt.size();
+    }
+    return fitting.size();
+  }
+
+  // Returns the text from there on as content.
+  std::vector<ChatDelta> rest_from(std::size_t begin) {
+    if (begin >= text.size()) return {};
+    message.content += text.substr(begin);
+    return {{.content = text.substr(begin)}};
+  }
+
   std::vector<ChatDelta> take(const common_chat_msg& now, bool is_last) {
     std::vector<ChatDelta> deltas;
-    ChatDelta text_delta{.reasoning = added(message.reasoning, now.reasoning_content),
-                         .content = added(message.content, now.content)};
+    // With thinking in the text, a call's header may look like content until it is complete.
+    const bool is_held = format->apart && !is_last;
+    ChatDelta text_delta{
+        .reasoning = added(begun_reasoning + message.reasoning, now.reasoning_content),
+        .content = added(begun_content + message.content, is_held ? without_open_header(now.content) : now.content)};
     message.reasoning += text_delta.reasoning;
     message.content += text_delta.content;
     if (!text_delta.reasoning.empty() || !text_delta.content.empty()) deltas.push_back(std::move(text_delta));
@@ -466,8 +558,11 @@ ChatReader::ChatReader(std::shared_ptr<const ChatFormat> format) : impl_(std::ma
   impl_->message.role = "assistant";
   impl_->format = std::move(format);
   if (impl_->format == nullptr || !impl_->format->parameters.is_continuation) return;
-  // The part of the message that was there before is not reported again.
-  if (const auto before = impl_->parse(true)) impl_->take(*before, false);
+  const auto before = impl_->parse(true);
+  if (!before) return;
+  // A call that was begun is reported whole, since its rest alone says nothing.
+  impl_->begun_reasoning = before->reasoning_content;
+  impl_->begun_content = before->content;
 }
 ChatReader::~ChatReader() = default;
 ChatReader::ChatReader(ChatReader&&) noexcept = default;
@@ -475,24 +570,21 @@ ChatReader& ChatReader::operator=(ChatReader&&) noexcept = default;
 
 std::vector<ChatDelta> ChatReader::add(std::string_view text) {
   impl_->text += text;
-  if (impl_->format == nullptr) {
-    impl_->message.content += text;
-    return {{.content = std::string(text)}};
-  }
-  const auto now = impl_->parse(true);
-  return now ? impl_->take(*now, false) : std::vector<ChatDelta>();
+  if (impl_->format == nullptr || impl_->is_plain) return impl_->rest_from(impl_->text.size() - text.size());
+  return impl_->read(false);
 }
 
-std::vector<ChatDelta> ChatReader::finish(bool is_whole) {
-  if (impl_->format == nullptr) return {};
-  auto now = is_whole ? impl_->parse(false) : std::nullopt;
-  if (!now) now = impl_->parse(true);
-  if (!now && impl_->message.tool_calls.empty()) {
-    now.emplace();
-    now->reasoning_content = impl_->message.reasoning;
-    now->content = impl_->message.content.empty() ? impl_->text : impl_->message.content;
-  }
-  return now ? impl_->take(*now, true) : std::vector<ChatDelta>();
+// libllama-common's parsers read whole answers and those that were cut off alike.
+std::vector<ChatDelta> ChatReader::finish(bool /*is_whole*/) {
+  if (impl_->format == nullptr || impl_->is_plain) return {};
+  std::vector<ChatDelta> deltas = impl_->read(true);
+  if (impl_->is_plain || !impl_->message.tool_calls.empty()) return deltas;
+  // A call that no mark announces begins as other text may: what has not become one is content.
+  const std::size_t n_read = impl_->n_read(impl_->text);
+  const std::size_t begin = impl_->text.find_first_not_of(" \n", n_read);
+  if (begin == std::string::npos || impl_->text[begin] != '{') return deltas;
+  for (ChatDelta& delta : impl_->rest_from(n_read)) deltas.push_back(std::move(delta));
+  return deltas;
 }
 
 const ChatMessage& ChatReader::message() const { return impl_->message; }

@@ -48,6 +48,9 @@ class ChatTemplate {
   std::string main_source_, tool_source_;  // the second is a file's own template for tools, or empty
   mutable std::once_flag once_;
   mutable std::unique_ptr<common_chat_templates> templates_;
+  // The same with empty begin and end tokens, for parsers of calls: libllama-common finds the marks of a call by
+  // comparing texts, and would take an end token behind it for one.
+  mutable std::unique_ptr<common_chat_templates> templates_of_calls_;
   mutable std::string failure_;  // the reason if there are none
 };
 

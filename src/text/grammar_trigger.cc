@@ -11,7 +11,7 @@ namespace {
 // character.)
 constexpr std::size_t kMostPatternBytes = 1024;
 
-std::optional<std::size_t> begin_of(const std::smatch& match) {
+std::size_t begin_of(const std::smatch& match) {
   for (std::size_t i = 1; i < match.size(); ++i) {
     if (match.length(i) > 0) return static_cast<std::size_t>(match.position(i));
   }
@@ -54,10 +54,11 @@ std::optional<std::string> GrammarTrigger::add(std::string_view text) {
   for (std::size_t i = 0; i < patterns_.size(); ++i) {
     // An anchored pattern is about the whole answer so far.
     if (start_.patterns[i].starts_with('^') && from > 0) continue;
-    std::smatch match;
-    if (!std::regex_search(tail, match, patterns_[i])) continue;
-    if (const auto begin = begin_of(match); begin && from + *begin >= n_searched_) {
-      first = std::min(first, from + *begin);
+    for (std::sregex_iterator match(tail.begin(), tail.end(), patterns_[i]); match != std::sregex_iterator(); ++match) {
+      const std::size_t begin = from + begin_of(*match);
+      if (begin < n_searched_) continue;  // it is thinking, or the grammar has refused it
+      first = std::min(first, begin);
+      break;
     }
   }
   if (first == std::string::npos) return std::nullopt;

@@ -248,6 +248,12 @@ std::optional<Token> Tokenizer::special_token(SpecialToken which) const {
   return token >= 0 && token < n_vocab_ ? std::optional(token) : std::nullopt;
 }
 
+std::span<const Token> Tokenizer::suppressed_tokens() const {
+  std::int32_t n = 0;
+  const llama_token* tokens = llama_vocab_get_suppress_tokens(vocab_, &n);
+  return {tokens, static_cast<std::size_t>(n)};
+}
+
 bool Tokenizer::is_end_of_generation(Token token) const { return has_tokens_ && llama_vocab_is_eog(vocab_, token); }
 
 }  // namespace winnow

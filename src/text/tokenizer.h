@@ -46,6 +46,9 @@ class Tokenizer {
   bool is_end_of_generation(Token token) const;
   std::optional<Token> special_token(SpecialToken which) const;
 
+  // Returns the tokens that the file forbids in answers (tokenizer.ggml.suppress_tokens).
+  std::span<const Token> suppressed_tokens() const;
+
   // Owned by the tokenizer.
   const llama_vocab* vocab() const { return vocab_; }
   const llama_model* model() const { return model_.get(); }

@@ -23,7 +23,7 @@ constexpr std::uint64_t kMostPropertyWork = 500 * 500 * 500;
 // The maker of one request's plain schemas.
 class PlainSchemas {
  public:
-  explicit PlainSchemas(bool is_shown) : is_shown_(is_shown) {}
+  explicit PlainSchemas(SchemaUse use) : use_(use), is_shown_(use == SchemaUse::kShown) {}
 
   // Returns the tool with a plain schema, of an object.
   ChatTool with_plain_schema(const ChatTool& tool) {
@@ -44,6 +44,7 @@ class PlainSchemas {
     throw Error(ErrorCode::kInvalidArgument, subject_ + " cannot be used: " + what + " (at " + place + ")");
   }
 
+  const SchemaUse use_;
   const bool is_shown_;
   std::deque<OrderedJson> documents_;  // of all tools, since the rules tell documents apart by their addresses
   SchemaRules rules_{SchemaRules::Use::kAdvice};
@@ -73,7 +74,8 @@ std::vector<SchemaRules::Member> PlainSchemas::members(const OrderedJson& schema
 OrderedJson PlainSchemas::plain_schema(const OrderedJson& schema, const std::string& place, int depth) {
   constexpr int kMostPlain = 5;
   OrderedJson plain = {{"type", is_shown_ ? "string" : "number"}};
-  const std::set<std::string> types = rules_.types(schema, place);
+  std::set<std::string> types = rules_.types(schema, place);
+  if (use_ == SchemaUse::kQuotingParser && types.size() > 1) types.erase("string");
   for (const char* type : {"string", "array", "object", "integer", "number", "boolean", "null"}) {
     if (!types.contains(type)) continue;
     plain["type"] = type;
@@ -119,9 +121,9 @@ OrderedJson parsed_parameters(const ChatTool& tool) {
   return parameters;
 }
 
-std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown) {
+std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, SchemaUse use) {
   std::vector<ChatTool> plain;
-  PlainSchemas schemas(is_shown);
+  PlainSchemas schemas(use);
   for (const ChatTool& tool : tools) plain.push_back(schemas.with_plain_schema(tool));
   return plain;
 }

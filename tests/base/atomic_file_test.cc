@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -55,6 +56,38 @@ TEST_F(AtomicFileTest, HasTheRightsOfANewFileOrFewer) {
   write_file(path_, "for one", 0600);
   EXPECT_EQ(mode(), 0600U);
   umask(before);
+}
+
+TEST_F(AtomicFileTest, KeepsThePermissionsOfTheOldOne) {
+  const mode_t before = umask(077);
+  write_file(path_, "old");
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  write_file(path_, "new");
+  EXPECT_EQ(mode(), 0640U);
+  umask(before);
+}
+
+TEST_F(AtomicFileTest, ASymbolicLinkStays) {
+  const std::string link = folder_.file("link"), outer = folder_.file("outer");
+  std::filesystem::create_symlink("file", link);
+  std::filesystem::create_symlink(link, outer);
+  for (const std::string text : {"new", "newer"}) {  // the first time, nothing is behind the links
+    write_file(outer, text);
+    EXPECT_EQ(content(), text);
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    EXPECT_TRUE(std::filesystem::is_symlink(outer));
+  }
+  EXPECT_EQ(n_files(), 3U);
+  const std::string circle = folder_.file("circle");
+  std::filesystem::create_symlink("circle", circle);
+  test::expect_error(ErrorCode::kIo, "cannot write '" + circle + "'", [&] { write_file(circle, "x"); });
+}
+
+TEST_F(AtomicFileTest, APipeStays) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  test::expect_error(ErrorCode::kIo, "a device or a pipe", [&] { write_file(path_, "x"); });
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+  EXPECT_EQ(n_files(), 1U);
 }
 
 TEST_F(AtomicFileTest, ANewOneSparesWhatIsThere) {

@@ -42,6 +42,15 @@ TEST(Completion, OffersCommandsFlagsMethodsAndFiles) {
   EXPECT_EQ(offered(script, "winnow serve --por"), (Words{"--port"}));
   EXPECT_EQ(offered(script, "winnow run --por"), Words{});
   EXPECT_EQ(offered(script, "winnow methods ada-sn"), (Words{"ada-snapkv"}));
+  directory.write("my model.gguf", "");
+  EXPECT_EQ(offered(script, "winnow run -m " + directory.file("my")), (Words{directory.file("my model.gguf")}));
+  EXPECT_EQ(offered(script, "winnow eval niah --data " + directory.file("my")),
+            (Words{directory.file("my model.gguf")}));
+  EXPECT_EQ(offered(script, "winnow run -ct"), (Words{"-ctk", "-ctv"}));
+  EXPECT_EQ(offered(script, "winnow run -ngl ''"), Words{});
+  EXPECT_EQ(offered(script, "winnow report " + directory.file("con")), (Words{directory.file("contexts")}));
+  EXPECT_EQ(offered(script, "winnow eval fid"), (Words{"fidelity"}));
+  EXPECT_EQ(offered(script, "winnow eval fidelity --methods ada-sn"), (Words{"ada-snapkv"}));
 }
 
 // Completion offers every flag that a command's help shows.
@@ -89,6 +98,27 @@ TEST(Environment, StandsForFlagsThatAreNotGiven) {
   EXPECT_EQ(with({"methods"}, "PORT", "many").exit_code, 0);
   expect_error(with({"methods"}, "KV_BUGET", "10%"), 2, "did you mean WINNOW_ARG_KV_BUDGET?");
   expect_error(with({"run", "-p", "Hello"}, "JINJA", "perhaps"), 2, "--jinja");
+  for (const char* name : {"TYPICAL", "TYPICAL_P"}) expect_error(with(run, name, "2"), 2, "--typical takes a number");
+}
+
+// A default of the environment must not be in the way of a command that excludes it.
+TEST(Environment, YieldsToFlagsThatExcludeIt) {
+  const TemporaryDirectory directory;
+  const std::string text = directory.write("text", "Hello");
+  const auto with = [](const std::vector<std::string>& flags, const std::string& variable, const std::string& value) {
+    std::vector<std::string> words = {"run", "-m", "none.gguf"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run_tool(words, {.environment = {{"WINNOW_ARG_" + variable, value}}});
+  };
+  const std::string reached = "none.gguf";  // all that can be wrong before the model is loaded was right
+  expect_error(with({"-p", "x", "--kv-evict", "full"}, "KV_BUDGET", "10%"), 1, reached);
+  expect_error(with({"-p", "x"}, "FILE", text), 1, reached);
+  expect_error(with({"-f", text}, "PROMPT", "x"), 1, reached);
+  expect_error(with({"-p", "x", "--no-chat"}, "CHAT", "1"), 1, reached);
+  // Where none of the two is to be preferred, the error says where the value comes from.
+  expect_error(with({"-p", "x"}, "SYSTEM", "Be brief."), 2, "the environment sets WINNOW_ARG_SYSTEM");
+  expect_error(with({"-p", "x"}, "THREADS", "many"), 2, "the environment sets WINNOW_ARG_THREADS");
+  expect_error(with({"-p", "x", "--threads", "many"}, "FILE", text), 2, "not 'many'\n");
 }
 
 }  // namespace

@@ -49,7 +49,19 @@ TEST(ExitCodes, WrongValuesAreWrongUsage) {
          {2, {"run", "-p", "x", "-t", "-1"}, "-t takes"},
          {2, {"run", "-p", "x", "-ctk", "f12"}, "-ctk: "},
          {2, {"run", "-p", "x", "-ctv", "q9_0"}, "-ctv: "},
+         {2, {"run", "-p", "x", "-t", "100000"}, "-t takes a whole number from 0 to 512"},
+         {2, {"run", "-p", "x", "-b", "2147483647"}, "-b takes a whole number from 1 to 65536"},
+         {2, {"bench", "-t", "2,100000"}, "-t takes a whole number from 0 to 512"},
+         {2, {"bench", "-b", "2147483647"}, "-b takes a whole number from 1 to 65536"},
          {2, {"run", "-p", "x", "--kv-limit", "5"}, "--kv-limit takes"},
+         {2, {"run", "-p", "x", "--kv-limit", "1B"}, "--kv-limit takes a size of at least 4KiB"},
+         {2, {"run", "-p", "x", "--json", ""}, "the output file is empty"},
+         {2, {"run", "-p", "x", "--kv-evict", "snapkv", "--kv-budget", "kl=0.5"}, "no second pass"},
+         {2, {"bench", "--kv-evict", "snapkv", "--kv-budget", "kl=0.5"}, "no second pass"},
+         {2, {"analyze", "-p", "x", "--methods", "snapkv", "--budgets", "kl=0.5"}, "no second pass"},
+         {2, {"serve", "-m", "none.gguf", "--pooling", "foo"}, "--pooling: "},
+         {2, {"serve", "-m", "none.gguf", "--cors-origin", "foo"}, "--cors-origin takes"},
+         {2, {"serve", "-m", "none.gguf", "--allow-host", "a b"}, "--allow-host takes"},
          {2, {"run", "-p", "x", "--prefill-weights", "f8"}, "--prefill-weights: "},
          {2, {"run", "-p", "x", "--device", "gpu"}, "--device: "},
          {2, {"bench", "--device", "cuda:"}, "--device: "},
@@ -77,6 +89,26 @@ TEST(ExitCodes, WrongValuesAreWrongUsage) {
          {2, {"analyze", "-p", "x", "-n", "1"}, "-n takes"}});
 }
 
+TEST(ExitCodes, FlagsThatContradictOrHaveNoEffectAreWrongUsage) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.file("out");
+  check({{2, {"run", "-p", "x", "--json", file, "--kv-positions", file}, "--json and --kv-positions both write to"},
+         {2, {"run", "-p", "x", "--json", "-", "--kv-positions", "-"}, "the standard output"},
+         {2, {"analyze", "-p", "x", "--json", file, "--csv", file}, "--json and --csv both write to"},
+         {2, {"analyze", "-p", "x", "--json", "-", "--csv", "-"}, "the standard output"},
+         {2, {"inspect", "-p", "x", "-o", file, "--json", file}, "-o and --json both write to"},
+         {2, {"bench", "-n", "0", "-np", "2"}, "-np has no effect with -n 0"},
+         {2, {"bench", "-ctk", "f16,f16"}, "-ctk: the type f16 is given twice"},
+         {2, {"info", "--devices", "-ctk", "q8_0"}, "-ctk has no effect"},
+         {2, {"info", "--devices", "--kv-budget", "10%"}, "--kv-budget has no effect"},
+         {2,
+          {"run", "-p", "x", "--kv-budget", "9%", "--kv-evict", "snapkv:window=5", "--kv-window", "6"},
+          "--kv-window and window=5 of --kv-evict contradict"},
+         {2, {"report", "--out", "x", "results"}, "name the folders before the flags"},
+         {2, {"eval", "--out", "x", "fidelity"}, "name benchmarks before the flags"}});
+  EXPECT_TRUE(directory.names().empty());
+}
+
 TEST(ExitCodes, SamplingOutOfRangeIsWrongUsage) {
   const struct {
     std::string flag;
@@ -98,12 +130,13 @@ TEST(ExitCodes, SamplingOutOfRangeIsWrongUsage) {
                {"--dry-allowed-length", {"-1"}},
                {"--dry-penalty-last-n", {"-2"}},
                {"--mirostat", {"-1", "3"}},
-               {"-s", {"-2", "1.5"}}};
+               {"-s", {"-2", "1.5", "4294967296"}}};
   for (const auto& [flag, wrong] : flags) {
     for (const std::string& value : wrong) check({{2, {"run", "-p", "x", flag, value}, flag + " takes a "}});
   }
   check({{2, {"chat", "--temp", "-1"}, "--temp takes a number from 0 to 100"},
-         {2, {"serve", "--temp", "-1"}, "--temp takes a number from 0 to 100"}});
+         {2, {"serve", "--temp", "-1"}, "--temp takes a number from 0 to 100"},
+         {1, {"run", "-m", "none.gguf", "-p", "x", "-s", "4294967295"}, "none.gguf"}});
 }
 
 TEST(ExitCodes, SamplersWithoutEffectAreWrongUsage) {
@@ -111,7 +144,9 @@ TEST(ExitCodes, SamplersWithoutEffectAreWrongUsage) {
     flags.insert(flags.begin(), {"run", "-p", "x"});
     return flags;
   };
-  check({{2, run({"--xtc-threshold", "0.3"}), "no effect without"},
+  check({{2, run({"--repeat-last-n", "32"}), "no effect without"},
+         {2, {"chat", "--repeat-last-n", "32"}, "no effect without"},
+         {2, run({"--xtc-threshold", "0.3"}), "no effect without"},
          {2, run({"--dry-base", "3"}), "no effect without"},
          {2, run({"--dry-sequence-breaker", "x"}), "no effect without"},
          {2, run({"--mirostat-ent", "3"}), "no effect without"},

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,8 +11,11 @@
 #include "cli/bench_rows.h"
 #include "cli/command_line.h"
 #include "cli/number_text.h"
+#include "cli/output_file.h"
 #include "cli/progress_bar.h"
+#include "cli/prompt_source.h"
 #include "cli/text_table.h"
+#include "temporary_directory.h"
 
 namespace winnow::cli {
 namespace {
@@ -89,6 +94,33 @@ TEST(CommandLine, LastFlagCountsAndListsReplaceDefaults) {
   EXPECT_EQ(methods, (std::vector<std::string>{"a:b=1,c=2"}));
   EXPECT_EQ(type, "q8_0");
   EXPECT_EQ(text, "-n is [a,b]");
+}
+
+TEST(CommandLine, NamesOfAFlag) {
+  const Flag two{.group = "", .names = "--typical,--typical-p", .value = "X", .help = ""};
+  EXPECT_EQ(two.variables(), (std::vector<std::string>{"WINNOW_ARG_TYPICAL", "WINNOW_ARG_TYPICAL_P"}));
+  const Flag alias{.group = "", .names = "--cache-type-k", .value = "TYPE", .help = ""};
+  EXPECT_EQ(alias.typed_names(), (std::vector<std::string>{"--cache-type-k", "-ctk"}));
+  EXPECT_TRUE((Flag{.group = "", .names = "NAME", .value = "", .help = ""}).typed_names().empty());
+}
+
+TEST(OutputFile, TwoOutputsToOneFileAreRefused) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("out"), detour = directory.file("./out");
+  EXPECT_NO_THROW(check_outputs({{"--json", path}, {"--csv", directory.file("other")}, {"-o", std::nullopt}}));
+  EXPECT_NO_THROW(check_outputs({{"--json", "-"}, {"--csv", path}}));
+  EXPECT_THROW(check_outputs({{"--json", "-"}, {"--csv", "-"}}), UsageError);
+  EXPECT_THROW(check_outputs({{"--json", path}, {"--csv", path}}), UsageError);
+  EXPECT_THROW(check_outputs({{"--json", path}, {"--csv", detour}}), UsageError);
+  directory.write("out", "old");
+  std::filesystem::create_symlink("out", directory.file("link"));
+  EXPECT_THROW(check_outputs({{"--json", path}, {"--csv", directory.file("link")}}), UsageError);
+}
+
+TEST(TextFile, IsReadWithoutAByteOrderMark) {
+  const test::TemporaryDirectory directory;
+  EXPECT_EQ(read_text_file(directory.write("keys", "\xEF\xBB\xBFkey\n"), input::kKeys), "key");
+  EXPECT_EQ(read_text_file(directory.write("plain", "key"), input::kKeys), "key");
 }
 
 TEST(BenchRows, MeanAndDeviation) {

@@ -150,10 +150,22 @@ TEST_F(EvalTool, MistakesLeaveNothingBehind) {
   expect_error(eval("x", with(full, {"--words", "w"})), 2, "--words has no effect");
   expect_error(eval("x", with(full, {"--data", "fidelity=d"})), 2, "--data has no effect");
   expect_error(eval("x", with(full, {"--skip-bad"})), 2, "--skip-bad has no effect");
+  expect_error(eval("x", with(full, {"--lengths", "120"})), 2, "the length 120 is given twice");
+  expect_error(eval("x", with(full, {"-c", "150"})), 1, "fidelity: text and continuation have");
+  expect_error(eval("x", with(snapkv, {"--budgets", "kl=0.5"})), 2, "no second pass");
+  expect_error(run_tool({"eval", "niah", "niah", "-m", model_, "--methods", "full", "--out", folder("x")}), 2,
+               "the benchmark niah is given twice");
   EXPECT_FALSE(std::filesystem::exists(folder("x")));
   expect_error(run_tool({"eval", "--out", folder("x")}), 2, "name benchmarks");
   expect_error(run_tool({"eval", "nonsense", "-m", model_, "--methods", "full", "--out", folder("x")}), 2, "nonsense");
   expect_error(run_tool({"report", folder("x")}), 1, "no evaluation");
+}
+
+TEST_F(EvalTool, ARunWithoutAnyAnswerIsAnError) {
+  const ProcessResult result = eval("none", {"--methods", "full", "--limit", "1", "--kv-memory", "1KiB"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("--kv-memory is 1KiB"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("error: no answer succeeded"), std::string::npos) << result.err;
 }
 
 // A method late in the list whose file is missing or of another model must be refused before the other methods run for

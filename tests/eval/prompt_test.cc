@@ -165,6 +165,11 @@ TEST_F(PromptTest, ContinuationsAreSplitWhereTheTextEnds) {
   const auto continued = PromptBuilder(model_, false, 2000).continued(s);
   EXPECT_EQ(whole_text(continued.text), s.context);
   EXPECT_EQ(text(continued.continuation), "the rest of it");
+  EXPECT_EQ(continued.n_feed, 6U);  // as many as the turn asks for
+  const auto n_all = static_cast<std::int32_t>(continued.text.size() + continued.n_feed);
+  EXPECT_EQ(PromptBuilder(model_, false, n_all).continued(s).text, continued.text);
+  test::expect_error(ErrorCode::kContextFull, "text and continuation have",
+                     [&] { PromptBuilder(model_, false, n_all - 1).continued(s); });
   s.turns[0].references = {"x"};
   test::expect_error(ErrorCode::kBadFile, "fewer than two tokens",
                      [&] { PromptBuilder(model_, false, 2000).continued(s); });

@@ -193,7 +193,7 @@ TEST_F(RunnerTest, WhatDoesNotFitIsWrittenDown) {
   const auto answers = run("none", {test::work_item(0, QuestionMode::kAgnostic)}, matrix);
   ASSERT_EQ(answers.size(), 2U);
   for (const auto& [key, answer] : answers)
-    EXPECT_NE(answer.error.find("--kv-memory"), std::string::npos) << answer.error;
+    EXPECT_NE(answer.error.find("--kv-memory is 1000B"), std::string::npos) << answer.error;
 }
 
 TEST_F(RunnerTest, AFailedSampleDoesNotLoseTheOthers) {

@@ -183,6 +183,9 @@ const std::map<std::string, std::string> kBeginsOfCalls = {
     {"openai-gpt-oss-120b", "<|channel|>commentary to=functions"},
     {"muse-glimmer", " to=x<|message|>"},
     {"meetkai-functionary-medium-v3.2", "get_weather"},
+    {"meta-llama-Llama-3.1-8B-Instruct", R"({"name": "get_weather)"},
+    {"meta-llama-Llama-3.2-3B-Instruct", R"({"name": "get_weather)"},
+    {"meta-llama-Llama-3.3-70B-Instruct", R"({"name": "get_weather)"},
 };
 
 std::vector<std::string> templates_with_tools() {
@@ -341,9 +344,10 @@ TEST(ChatToolsTest, TemplatesWithoutTools) {
     SCOPED_TRACE(file);
     const auto model = family_model(file);
     const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
-    expect_error(ErrorCode::kUnsupported, "does not support tools", [&] {
-      model->apply_chat_template(messages, {.tools = kTools, .tool_choice = ToolChoice::kRequired});
-    });
+    for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kAuto}) {
+      expect_error(ErrorCode::kUnsupported, "does not support tools",
+                   [&] { model->apply_chat_template(messages, {.tools = kTools, .tool_choice = choice}); });
+    }
   }
 }
 
@@ -448,7 +452,7 @@ TEST(ChatToolsTest, ReferencesAreLookedUpInTheirTool) {
     const Json schema = {{"$ref", "#it"}, {"$defs", {{"a", target}}}};
     return ChatTool{name, "", schema.dump()};
   };
-  for (const ChatTool& plain : with_plain_schemas({tool("first"), tool("second"), tool("third")}, false)) {
+  for (const ChatTool& plain : with_plain_schemas({tool("first"), tool("second"), tool("third")}, SchemaUse::kParser)) {
     const Json properties = Json::parse(plain.parameters)["properties"];
     EXPECT_EQ(properties, Json({{plain.name, {{"type", "string"}}}}));
   }
@@ -504,6 +508,138 @@ TEST(ChatToolsTest, CallsThatTheModelChooses) {
     EXPECT_TRUE(none.grammar.empty());
   }
   EXPECT_GE(n_lazy, 4);
+}
+
+// A call of a tool without parameters may be nothing but its name.
+TEST(ChatToolsTest, ToolsWithoutParameters) {
+  std::vector<ChatTool> tools = kTools;
+  tools.push_back({"get_date", "The date.", R"({"type":"object","properties":{}})"});
+  const std::vector<ChatMessage> messages = {{"user", "What day is it?"}};
+  for (const std::string& file : templates_to_try()) {
+    SCOPED_TRACE(file);
+    const auto model = family_model(file);
+    const ChatPrompt prompt = model->apply_chat_template(
+        messages,
+        {.tools = tools, .tool_choice = ToolChoice::kRequired, .parallel_tool_calls = false, .enable_thinking = false});
+    std::set<std::string> names;
+    for (std::uint32_t seed = 1; seed <= 30 && names.size() < tools.size(); ++seed) {
+      const Answer made = answer(model, prompt, seed);
+      ASSERT_EQ(made.whole.tool_calls.size(), 1U) << made.text;
+      names.insert(made.whole.tool_calls[0].name);
+    }
+    EXPECT_EQ(names.size(), tools.size());
+  }
+}
+
+// LFM2's calls quote texts, so that its parser has to know whether an argument may be anything else.
+TEST(ChatToolsTest, ArgumentsOfSeveralTypesInPythonsForm) {
+  const std::vector<ChatTool> tools = {
+      {"find", "Finds it.",
+       R"({"type":"object","properties":{"where":{"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]}},)"
+       R"("required":["where"]})"}};
+  const std::vector<ChatMessage> messages = {{"user", "Where is it?"}};
+  for (const char* file : {"LFM2-8B-A1B", "LFM2.5-Instruct", "LFM2.5-8B-A1B"}) {
+    SCOPED_TRACE(file);
+    const auto model = family_model(file);
+    const ChatPrompt prompt = model->apply_chat_template(
+        messages,
+        {.tools = tools, .tool_choice = ToolChoice::kRequired, .parallel_tool_calls = false, .enable_thinking = false});
+    std::set<std::string> types;
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+      const Answer made = answer(model, prompt, seed);
+      ASSERT_EQ(made.whole.tool_calls.size(), 1U) << made.text;
+      const Json arguments = Json::parse(made.whole.tool_calls[0].arguments, nullptr, false);
+      ASSERT_TRUE(arguments.is_object() && arguments.contains("where")) << made.text;
+      types.insert(arguments["where"].type_name());
+    }
+    EXPECT_EQ(types, (std::set<std::string>{"null", "string"}));
+  }
+}
+
+TEST(ChatToolsTest, CallsWithIds) {
+  const auto model = family_model(kFreeFamilies.at("Mistral Small"));
+  const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
+  const std::string call = R"([TOOL_CALLS]get_weather[CALL_ID]abc123456[ARGS]{"city": "Oslo", "hourly": true})";
+  for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kAuto}) {
+    const ChatPrompt prompt =
+        model->apply_chat_template(messages, {.tools = kTools, .tool_choice = choice, .parallel_tool_calls = false});
+    const Answer made = answer(model, prompt, 1, call);
+    EXPECT_TRUE(made.text.starts_with(call)) << made.text;
+    expect_calls(made);
+  }
+}
+
+// Llama's calls have no mark of their own; models write them in several ways.
+TEST(ChatToolsTest, BeginsOfJson) {
+  const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
+  for (const char* file : {"meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct"}) {
+    const auto model = family_model(file);
+    const ChatPrompt prompt = model->apply_chat_template(messages, {.tools = kTools});
+    for (const char* begin :
+         {R"({"name":"get_weather)", R"({"type": "function", "name": "get_weather)", "{\n  \"name\": \"get_time"}) {
+      SCOPED_TRACE(std::string(file) + ": " + begin);
+      const Answer made = answer(model, prompt, 1, begin);
+      EXPECT_TRUE(made.text.starts_with(begin)) << made.text;
+      expect_calls(made);
+    }
+  }
+}
+
+// Text that turns out not to be a call is content, whether it comes at once or byte by byte.
+TEST(ChatToolsTest, TextThatIsNoCall) {
+  const auto model = family_model(kFamilies.at("Llama 3.1"));
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  const ChatPrompt prompt = model->apply_chat_template(messages, {.tools = kTools});
+  const std::string long_text = "Use {x} in code. " + std::string(200, '.');
+  for (const std::string& text :
+       {std::string(R"({"a": 1})"), std::string("Use {x} in code. Done."), std::string("Use {"), long_text}) {
+    for (const std::size_t n_bytes : {std::size_t{1}, text.size()}) {
+      for (const bool is_whole : {true, false}) {
+        SCOPED_TRACE(text + (is_whole ? ", whole, " : ", cut off, ") + std::to_string(n_bytes));
+        ChatReader reader(prompt.format);
+        ChatMessage streamed;
+        for (std::size_t i = 0; i < text.size(); i += n_bytes) {
+          for (const ChatDelta& delta : reader.add(text.substr(i, n_bytes))) put(delta, streamed);
+        }
+        for (const ChatDelta& delta : reader.finish(is_whole)) put(delta, streamed);
+        EXPECT_EQ(reader.message().content, text);
+        EXPECT_EQ(streamed.content, text);
+        EXPECT_TRUE(reader.message().tool_calls.empty());
+      }
+    }
+  }
+  // A stream does not wait for the end.
+  ChatReader reader(prompt.format);
+  for (const char letter : long_text) reader.add(std::string(1, letter));
+  EXPECT_EQ(reader.message().content, long_text);
+}
+
+// With thinking in the text, the header of a call is not.
+TEST(ChatToolsTest, HeadersOfCallsAreNoContent) {
+  const auto model = family_model(kFamilies.at("gpt-oss"));
+  const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
+  const ChatPrompt prompt = model->apply_chat_template(messages, {.tools = kTools, .separates_thinking = false});
+  ChatReader reader(prompt.format);
+  ChatMessage streamed;
+  for (const char* piece : {"<|channel|>", "analysis", "<|message|>", "Need it.", "<|end|>", "<|start|>", "assistant",
+                            "<|channel|>", "commentary", " to=", "functions.get_time", " ", "<|constrain|>", "json",
+                            "<|message|>", "{\"zone\"", ": \"UTC\"}"}) {
+    for (const ChatDelta& delta : reader.add(piece)) put(delta, streamed);
+  }
+  for (const ChatDelta& delta : reader.finish(true)) put(delta, streamed);
+  EXPECT_NE(streamed.content.find("Need it."), std::string::npos) << streamed.content;
+  EXPECT_EQ(streamed.content.find("commentary"), std::string::npos) << streamed.content;
+  ASSERT_EQ(streamed.tool_calls.size(), 1U);
+  EXPECT_EQ(streamed.tool_calls[0].name, "get_time");
+}
+
+// A template that has no place for thoughts must still show the text behind them.
+TEST(ChatToolsTest, TextBehindThoughtsIsShown) {
+  const auto model = family_model("unsloth-mistral-Devstral-Small-2507");
+  const std::vector<ChatMessage> messages = {{"user", "Weather?"},
+                                             {.role = "assistant", .content = "It rains.", .reasoning = "Let me see."},
+                                             {"user", "Why?"}};
+  EXPECT_NE(model->apply_chat_template(messages, ChatOptions()).text.find("It rains."), std::string::npos);
 }
 
 TEST(ChatToolsTest, ThoughtsAreToldApart) {

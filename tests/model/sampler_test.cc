@@ -265,6 +265,25 @@ TEST_F(SamplerTest, BiasesMoveLogits) {
   expect_refused(options);
 }
 
+TEST_F(SamplerTest, TokensThatTheFileForbidsAreNeverChosen) {
+  const TinyModel file({.edit_metadata = [](gguf_context* metadata) {
+    const std::int32_t tokens[] = {0, 'b' + 3, kVocab + 5};
+    gguf_set_arr_data(metadata, "tokenizer.ggml.suppress_tokens", GGUF_TYPE_INT32, tokens, 3);
+  }});
+  const auto model = Model::load(file.path());
+  const std::vector<float> logits = logits_of({0.7, 0.2, 0.1});
+  SamplingOptions options{.temperature = 0};
+  EXPECT_EQ(Sampler(model, options).sample(logits), 1);
+  options.logit_bias = {{.token = 0, .bias = 1e6F}};
+  EXPECT_EQ(Sampler(model, options).sample(logits), 1);
+  EXPECT_EQ(drawn(model, {.temperature = 100}, "temperature", logits), (std::set<Token>{1, 2}));
+  // Nor does a grammar bring one back.
+  std::vector<float> letters(kVocab, 0);
+  letters['b' + 3] = 10;
+  EXPECT_EQ(Sampler(model, {.temperature = 0, .grammar = "root ::= [bc]"}).sample(letters), 'c' + 3);
+  EXPECT_EQ(Sampler(model, {.samplers = {"infill"}, .grammar = "root ::= [bc]"}).sample(letters), 'c' + 3);
+}
+
 // Tokens that a grammar or a penalty has made impossible must not affect sums of probabilities.
 TEST_F(SamplerTest, ImpossibleTokensSpoilNothing) {
   std::vector<float> logits(kVocab, -1000);

@@ -135,6 +135,22 @@ TEST_F(ApiRequestTest, SamplersAreNamesOrLetters) {
   EXPECT_EQ(chat(R"("samplers":"k?")").warnings.size(), 1U);
 }
 
+// Clients send all the fields that they know (SillyTavern, Open WebUI), whichever of them are switched off.
+TEST_F(ApiRequestTest, FieldsWithoutAnEffectAreToldInTheLog) {
+  for (const char* more :
+       {R"("dry_multiplier":0,"dry_penalty_last_n":0)", R"("mirostat":2,"top_p":0.9,"top_k":20,"min_p":0.1)",
+        R"("xtc_threshold":0.2)", R"("mirostat":0,"mirostat_tau":4)", R"("samplers":["top_k"],"typical_p":0.5)",
+        R"("mirostat":2,"xtc_probability":0.5)", R"("dry_base":3)"}) {
+    const ApiRequest request = chat(more);
+    ASSERT_EQ(request.warnings.size(), 1U) << more;
+    EXPECT_NE(request.warnings[0].find("no effect"), std::string::npos) << request.warnings[0];
+  }
+  EXPECT_EQ(chat(R"("mirostat":2,"top_k":20)").batch.sampling.mirostat, 2);
+  const SamplingOptions sampling =
+      chat(R"("dry_multiplier":1,"dry_sequence_breakers":"[\"\\n\",\":\"]")").batch.sampling;
+  EXPECT_EQ(sampling.dry_sequence_breakers, (std::vector<std::string>{"\n", ":"}));
+}
+
 TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
   for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{
            {R"("temperature":"hot")", "temperature"},
@@ -180,10 +196,8 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("samplers":[7])", "samplers"},
            {R"("min_keep":-1)", "min_keep"},
            {R"("samplers":["top_k","top_k"])", "library"},
-           {R"("samplers":["top_k"],"typical_p":0.5)", "library"},
-           {R"("mirostat":2,"xtc_probability":0.5)", "library"},
-           {R"("dry_base":3)", "library"},
            {R"("dry_sequence_breakers":[7])", "dry_sequence_breakers"},
+           {R"("dry_sequence_breakers":"x")", "dry_sequence_breakers"},
            {R"("modalities":["audio"])", "modalities"},
            {R"("response_format":{"type":"xml"})", "response_format.type"},
            {R"("response_format":{"type":"json_schema"})", "response_format.json_schema"},
@@ -227,6 +241,16 @@ TEST_F(ApiRequestTest, PartsOfAContentAreJoined) {
   const ApiRequest request =
       chat("", R"([{"role":"user","content":[{"type":"text","text":"the "},{"type":"text","text":"hat"}]}])");
   EXPECT_EQ(request.batch.prompt, chat("").batch.prompt);
+}
+
+TEST_F(ApiRequestTest, RefusalsAreText) {
+  const auto prompt = [&](const std::string& content) {
+    return chat("", R"([{"role":"user","content":"a"},{"role":"assistant","content":)" + content +
+                        R"(},{"role":"user","content":"b"}])");
+  };
+  const ApiRequest refused = prompt(R"([{"type":"refusal","refusal":"no"}])"), plain = prompt("\"no\"");
+  EXPECT_EQ(refused.batch.context, plain.batch.context);
+  EXPECT_EQ(refused.batch.prompt, plain.batch.prompt);
 }
 
 TEST_F(ApiRequestTest, MessagesThatAreNotAPersons) {

@@ -302,8 +302,44 @@ TEST_F(HttpTest, ErrorsHaveOpenAisShape) {
   const auto too_long = post("/v1/completions", R"({"prompt":")" + std::string(3000, 'x') + "\"}");
   expect(400, too_long);
   EXPECT_EQ(Json::parse(too_long->body)["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(Json::parse(too_long->body)["error"]["param"], "prompt");
   // A stream that cannot begin is an error, not an empty stream.
   expect(400, post("/v1/completions", R"({"prompt":"x","stream":true,"grammar":"root ::= ("})"));
+}
+
+// Agents know this error by the words of llama-server or Anthropic, and shorten the conversation then.
+TEST_F(HttpTest, APromptThatIsTooLongIsRefusedInWordsThatAgentsKnow) {
+  start();
+  for (const std::size_t n : {std::size_t{3000}, std::size_t{4} << 20}) {  // counted in tokens, and in bytes
+    const std::string text(n, 'x');
+    const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
+    for (const auto& [path, body, param] : std::vector<std::tuple<std::string, Json, Json>>{
+             {"/v1/chat/completions", {{"messages", messages}}, "messages"},
+             {"/v1/completions", {{"prompt", text}}, "prompt"},
+             {"/v1/completions", {{"prompt", {"a", text}}}, "prompt"},
+             {"/completion", {{"prompt", text}}, "prompt"},
+             {"/v1/responses", {{"input", text}}, "input"},
+             {"/v1/embeddings", {{"input", text}}, "input"}}) {
+      const auto response = post(path, body.dump());
+      EXPECT_EQ(response->status, 400) << path;
+      const Json error = Json::parse(response->body)["error"];
+      EXPECT_EQ(error["code"], "context_length_exceeded") << path;
+      EXPECT_EQ(error["param"], param) << path;
+      EXPECT_NE(error["message"].get<std::string>().find("exceeds the available context size"), std::string::npos)
+          << error;
+    }
+    const auto ollama = post("/api/chat", Json{{"messages", messages}}.dump());
+    EXPECT_EQ(ollama->status, 400);
+    EXPECT_NE(ollama->body.find("exceeds the available context size"), std::string::npos) << ollama->body;
+    const auto anthropic = post("/v1/messages", Json{{"messages", messages}, {"max_tokens", 4}}.dump());
+    EXPECT_EQ(anthropic->status, 400);
+    const std::string sentence = Json::parse(anthropic->body)["error"]["message"];
+    std::size_t n_tokens = 0, most = 0;
+    ASSERT_EQ(std::sscanf(sentence.c_str(), "prompt is too long: %zu tokens > %zu maximum", &n_tokens, &most), 2)
+        << sentence;
+    EXPECT_GT(n_tokens, most);
+    EXPECT_EQ(most, 2047U);  // the answer's first token takes one of 2048
+  }
 }
 
 TEST_F(HttpTest, AFullQueueSaysWhenToComeBack) {

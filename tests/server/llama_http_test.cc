@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/dialects/llama_dialect.h"
 #include "server/http_test_support.h"
 #include "server/indent_limit.h"
 #include "server/infill.h"
@@ -84,6 +85,42 @@ TEST_F(LlamaHttpTest, Probabilities) {
   EXPECT_EQ(n, 3);
 }
 
+TEST_F(LlamaHttpTest, SeveralAnswers) {
+  start();
+  Json body = {{"prompt", "the hat"},
+               {"n_predict", 3},
+               {"ignore_eos", true},
+               {"return_tokens", true},
+               {"grammar", "root ::= [a-z]+"}};
+  const Json alone = ask("/completion", body);
+  ASSERT_EQ(alone["tokens"].size(), 3U);
+  EXPECT_FALSE(alone.contains("completion_probabilities"));
+  EXPECT_EQ(ask("/detokenize", {{"tokens", alone["tokens"]}})["content"], alone["content"]);
+  for (const char* name : {"n", "n_cmpl"}) {
+    Json several = body;
+    several[name] = 2;
+    const Json answers = ask("/completion", several);
+    ASSERT_EQ(answers.size(), 2U) << name;
+    std::vector<Json> tokens(2, Json::array());
+    int n_ends = 0;
+    for (const Json& event : events("/completion", several)) {
+      Json& list = tokens[event["index"].get<std::size_t>()];
+      list.insert(list.end(), event["tokens"].begin(), event["tokens"].end());
+      n_ends += event["stop"] == true ? 1 : 0;
+    }
+    EXPECT_EQ(n_ends, 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(answers[i]["index"], i);
+      EXPECT_EQ(answers[i]["content"], alone["content"]);  // greedy
+      EXPECT_EQ(answers[i]["tokens"], alone["tokens"]);
+      EXPECT_EQ(answers[i]["tokens_predicted"], 3);
+      EXPECT_EQ(answers[i]["tokens_evaluated"], alone["tokens_evaluated"]);
+      EXPECT_EQ(tokens[i], alone["tokens"]);
+    }
+  }
+  EXPECT_EQ(Json::parse(post("/completion", R"({"prompt":"a","n_cmpl":99})")->body)["error"]["param"], "n_cmpl");
+}
+
 TEST_F(LlamaHttpTest, BiasesHold) {
   start();
   Json body = {{"prompt", "the hat"}, {"n_predict", 1}, {"n_probs", 1}, {"ignore_eos", true}};
@@ -116,6 +153,10 @@ TEST_F(LlamaHttpTest, SeveralPrompts) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(answer["choices"][i]["text"], texts[i]);
   EXPECT_EQ(ask("/completion", {{"prompt", {"a", "b"}}, {"n_predict", 1}}).size(), 2U);
   EXPECT_EQ(post("/completion", R"({"prompt":["a","b"],"stream":true})")->status, 400);
+  const Json both =
+      ask("/completion", {{"prompt", {"a", "the hat and the cat"}}, {"n_predict", 3}, {"ignore_eos", true}});
+  for (const Json& one : both) EXPECT_EQ(one["tokens_predicted"], 3);
+  EXPECT_LT(both[0]["tokens_evaluated"], both[1]["tokens_evaluated"]);
   // One prompt that cannot be answered ends the whole request.
   Json wrong = body;
   wrong["prompt"][1] = std::string(3000, 'x');
@@ -478,6 +519,35 @@ TEST_F(LlamaHttpTest, Infill) {
       parse_request(Endpoint::kCompletion, RequestBody(Json::parse(R"({"prompt":"the ","suffix":" hat"})")), *model,
                     RequestDefaults());
   EXPECT_EQ(request.batch.prompt.size(), expected.size() - model->tokenize("c", false, false).size());
+
+  // Of a text that is too long, what is next to the place stays: three quarters of the room before it.
+  const InfillText whole{.prefix = std::string(4000, 'b') + "a",
+                         .suffix = "c" + std::string(4000, 'd'),
+                         .files = {{"far.c", std::string(4000, 'e')}, {"near.c", std::string(4000, 'f')}},
+                         .begun = "g"};
+  const std::vector<Token> cut = infill_tokens(*model, whole, 100);
+  EXPECT_EQ(cut.size(), 100U);
+  const auto place = [&](const std::vector<Token>& tokens, Token mark) {
+    return std::find(tokens.begin(), tokens.end(), mark) - tokens.begin();
+  };
+  EXPECT_GE(place(cut, kSuffix) - place(cut, kPrefix), 70);
+  EXPECT_GE(place(cut, kMiddle) - place(cut, kSuffix), 20);
+  const std::vector<Token> prefix = model->tokenize("a", false, false);
+  EXPECT_EQ(cut[static_cast<std::size_t>(place(cut, kSuffix)) - 1], prefix.back());
+  // The files fill the room that short texts leave, and the nearest one is the last.
+  const InfillText little{.prefix = "a", .suffix = "c", .files = whole.files, .begun = ""};
+  EXPECT_EQ(infill_tokens(*model, little, 100).size(), 100U);
+  InfillText shortened = whole;
+  shorten(*model, 100, shortened);
+  EXPECT_LE(shortened.prefix.size(), whole.prefix.size());
+  EXPECT_EQ(infill_tokens(*model, shortened, 100), cut);
+  // Editors get an answer, not an error.
+  const ApiRequest long_one = LlamaDialect(LlamaDialect::Kind::kInfill, "m")
+                                  .parse({{"input_prefix", std::string(1 << 20, 'b')},
+                                          {"input_suffix", std::string(1 << 20, 'c')},
+                                          {"n_predict", 16}},
+                                         *model, RequestDefaults());
+  EXPECT_EQ(long_one.n_prompt_tokens(), static_cast<std::size_t>(model->info().n_ctx_train) - 16);
 }
 
 }  // namespace

@@ -62,6 +62,41 @@ TEST_F(ResponsesHttpTest, Text) {
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
+// What is cut off says so, and an unfinished call is not shown to the model later.
+TEST_F(ResponsesHttpTest, WhatIsCutOffIsIncomplete) {
+  start();
+  Json text = say("the hat"), call = with_tools();
+  text["max_output_tokens"] = 1;
+  // As many tokens as it takes to write the call's name and the beginning of its arguments.
+  call["max_output_tokens"] = 5;
+  for (int n = 10; n < 100 && ask(call)["output"].empty(); n += 5) call["max_output_tokens"] = n;
+  for (Json* body : {&text, &call}) {
+    const Json cut = ask(*body);
+    EXPECT_EQ(cut["status"], "incomplete");
+    ASSERT_EQ(cut["output"].size(), 1U) << cut;
+    EXPECT_EQ(cut["output"][0]["status"], "incomplete") << cut;
+    const std::vector<Json> all = events(*body);
+    EXPECT_EQ(all[all.size() - 2]["item"]["status"], "incomplete") << all[all.size() - 2];
+    EXPECT_EQ(all.back()["response"]["output"][0]["status"], "incomplete");
+    // The conversation goes on, from the response as well as from its items.
+    Json next = say("go on");
+    next["previous_response_id"] = cut["id"];
+    EXPECT_EQ(ask(next)["status"], "completed");
+    next.erase("previous_response_id");
+    next["input"] = Json::array({{{"role", "user"}, {"content", "Weather?"}}, cut["output"][0]});
+    next["input"].push_back({{"role", "user"}, {"content", "go on"}});
+    EXPECT_EQ(ask(next)["status"], "completed");
+  }
+  EXPECT_EQ(ask(say("the hat"))["output"][0]["status"], "completed");
+  ResponseStore store;
+  const ResponsesRequest request = translate_responses(Json::parse(R"({"input":[{"role":"user","content":"a"},
+      {"type":"function_call","call_id":"1","name":"f","arguments":"{\"x\": ","status":"incomplete"},
+      {"role":"user","content":"b"}]})"),
+                                                       store);
+  EXPECT_EQ(request.messages.size(), 2U) << request.messages;
+  EXPECT_EQ(request.body.warnings.size(), 1U);
+}
+
 TEST_F(ResponsesHttpTest, GoesOnFromAResponse) {
   start();
   const auto n_tokens = [](const Json& answer) { return answer["usage"]["input_tokens"].get<int>(); };
@@ -187,6 +222,32 @@ TEST_F(ResponsesHttpTest, SchemasHold) {
   Json body = {{"input", "a"},
                {"text", {{"format", {{"type", "json_schema"}, {"name", "n"}, {"schema", {{"const", "so"}}}}}}}};
   EXPECT_EQ(ask(body)["output"][0]["content"][0]["text"], "\"so\"");
+  // A keyword that cannot be enforced is left out of a schema that is not strict.
+  Json& format = body["text"]["format"];
+  format["schema"] = {{"const", "so"}, {"if", {{"type", "null"}}}};
+  EXPECT_EQ(post("/v1/responses", body.dump())->status, 400);
+  format["strict"] = false;
+  EXPECT_EQ(ask(body)["output"][0]["content"][0]["text"], "\"so\"");
+}
+
+TEST_F(ResponsesHttpTest, RefusalsAreText) {
+  ResponseStore store;
+  const Json messages = translate_responses(Json::parse(R"({"input":[{"role":"user","content":"a"},
+      {"role":"assistant","content":[{"type":"refusal","refusal":"I won't."}]},{"role":"user","content":"b"}]})"),
+                                            store)
+                            .messages;
+  ASSERT_EQ(messages.size(), 3U);
+  EXPECT_EQ(messages[1]["content"], "I won't.");
+}
+
+TEST_F(ResponsesHttpTest, LogProbabilitiesAreToldToBeMissing) {
+  const auto n_warnings = [](const char* body) {
+    ResponseStore store;
+    return translate_responses(Json::parse(body), store).body.warnings.size();
+  };
+  EXPECT_EQ(n_warnings(R"({"input":"a","top_logprobs":2})"), 1U);
+  EXPECT_EQ(n_warnings(R"({"input":"a","include":["message.output_text.logprobs"]})"), 1U);
+  EXPECT_EQ(n_warnings(R"({"input":"a","top_logprobs":0,"include":["reasoning.encrypted_content"]})"), 0U);
 }
 
 // Items that Codex and other agents send back.

@@ -32,6 +32,28 @@ class ToolsHttpTest : public QwenHttpTest {
   }
 };
 
+// Returns the deltas of a stream's only answer, joined to a message.
+Json joined(const std::string& stream) {
+  Json message = {{"content", ""}, {"reasoning_content", ""}, {"name", ""}, {"arguments", ""}};
+  const auto append = [&](const char* name, const Json& delta) {
+    if (delta.contains(name) && delta[name].is_string()) {
+      message[name] = message[name].get<std::string>() + delta[name].get<std::string>();
+    }
+  };
+  std::istringstream lines(stream);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
+    append("content", delta);
+    append("reasoning_content", delta);
+    for (const Json& call : delta.value("tool_calls", Json::array())) {
+      append("name", call["function"]);
+      append("arguments", call["function"]);
+    }
+  }
+  return message;
+}
+
 TEST_F(ToolsHttpTest, CallAnswerCall) {
   start();
   Json messages = Json::parse(R"([{"role":"user","content":"Weather?"}])");
@@ -67,6 +89,29 @@ TEST_F(ToolsHttpTest, OneNamedFunction) {
   request.erase("parallel_tool_calls");
   request["tool_choice"] = "required";
   EXPECT_EQ(parallel(), std::nullopt);
+}
+
+TEST_F(ToolsHttpTest, AllowedTools) {
+  start();
+  Json request = body(Json::parse(R"([{"role":"user","content":"Weather?"}])"));
+  Json other = tools()[0];
+  other["function"]["name"] = "time";
+  request["tools"].push_back(other);
+  request["tool_choice"] = Json::parse(R"({"type":"allowed_tools","allowed_tools":{"mode":"required",
+      "tools":[{"type":"function","function":{"name":"time"}}]}})");
+  EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
+  request["tool_choice"] = {{"type", "function"}, {"name", "time"}};  // as in OpenAI's responses
+  EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
+  for (const auto& [choice, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"type":"custom","custom":{"name":"time"}})", "tool_choice.type"},
+           {R"({"type":"allowed_tools"})", "tool_choice.allowed_tools"},
+           {R"({"type":"allowed_tools","allowed_tools":{"mode":"odd"}})", "tool_choice.allowed_tools.mode"},
+           {R"({"type":"allowed_tools","allowed_tools":{"tools":[7]}})", "tool_choice.allowed_tools.tools"}}) {
+    request["tool_choice"] = Json::parse(choice);
+    const auto answer = post("/v1/chat/completions", request.dump());
+    EXPECT_EQ(answer->status, 400) << choice;
+    EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << answer->body;
+  }
 }
 
 TEST_F(ToolsHttpTest, CallsInAStream) {
@@ -110,6 +155,53 @@ TEST_F(ToolsHttpTest, ThoughtsApart) {
   EXPECT_EQ(ask(plain)["choices"][0]["message"]["content"], "<think>\nwhy\n</think>\n\nso");
 }
 
+// The client has the beginning of the answer, so neither a stream nor a whole answer repeats it.
+TEST_F(ToolsHttpTest, TheBeginningOfAnAnswerIsNotRepeated) {
+  start();
+  const auto begun = [](const Json& message, const std::string& grammar) {
+    return Json{{"messages", Json::array({{{"role", "user"}, {"content", "Rain?"}}, message})}, {"grammar", grammar}};
+  };
+  const Json text = begun({{"role", "assistant"}, {"content", "It is"}}, R"(root ::= " so it is")");
+  Json with_tools = text;
+  with_tools["tools"] = tools();
+  with_tools["tool_choice"] = "none";
+  const Json thought = begun({{"role", "assistant"}, {"content", ""}, {"reasoning_content", "I think"}},
+                             "root ::= \" so\\n</think>\\n\\nyes\"");
+  // A call that was begun comes whole, since its rest alone has no name.
+  Json call = body(Json::array({{{"role", "user"}, {"content", "Rain?"}},
+                                {{"role", "assistant"}, {"content", "<tool_call>\n{\"name\": \"weather\", \"argum"}}}));
+  // A call that has to come follows the text.
+  Json call_after_text = call;
+  call_after_text["messages"][1]["content"] = "It is";
+  for (const auto& [request, content, thoughts] :
+       std::vector<std::tuple<Json, std::string, std::string>>{{text, " so it is", ""},
+                                                               {with_tools, " so it is", ""},
+                                                               {thought, "yes", " so\n"},
+                                                               {call, "", ""},
+                                                               {call_after_text, "", ""}}) {
+    const Json message = ask(request)["choices"][0]["message"];
+    const Json whole = message["content"].is_null() ? "" : message["content"];
+    Json streamed = request;
+    streamed["stream"] = true;
+    streamed["max_tokens"] = 200;
+    const Json all = joined(post("/v1/chat/completions", streamed.dump())->body);
+    EXPECT_EQ(all["content"], whole) << request;
+    EXPECT_EQ(all["reasoning_content"], message.value("reasoning_content", "")) << request;
+    if (request.contains("grammar")) {
+      EXPECT_EQ(whole, content) << request;
+      EXPECT_EQ(message.value("reasoning_content", ""), thoughts) << request;
+    } else {
+      EXPECT_EQ(whole.get<std::string>().find_first_not_of(" \n"), std::string::npos) << whole;
+    }
+    EXPECT_EQ(message.contains("tool_calls"), !request.contains("grammar")) << message;
+    if (!message.contains("tool_calls")) continue;
+    const Json& function = message["tool_calls"][0]["function"];
+    EXPECT_EQ(function["name"], "weather");
+    EXPECT_EQ(all["name"], function["name"]);
+    EXPECT_EQ(all["arguments"], function["arguments"]);
+  }
+}
+
 // The text so far is parsed again for each delta, so a stream that has fallen behind sends fewer and longer ones.
 TEST_F(ToolsHttpTest, AStreamCatchesUp) {
   start();
@@ -129,7 +221,7 @@ TEST_F(ToolsHttpTest, AStreamCatchesUp) {
   wait_until([&] { return answering->generation->is_done(); });
   httplib::Response response;
   answer_as_stream(answering, response);
-  std::string stream, content;
+  std::string stream;
   int n_writes = 0;
   bool is_over = false;
   httplib::DataSink sink;
@@ -141,13 +233,7 @@ TEST_F(ToolsHttpTest, AStreamCatchesUp) {
   sink.done = [&] { is_over = true; };
   while (!is_over && response.content_provider_(0, 0, sink)) {
   }
-  std::istringstream lines(stream);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("data: {")) continue;
-    const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
-    if (delta.contains("content") && delta["content"].is_string()) content += delta["content"].get<std::string>();
-  }
-  EXPECT_EQ(content, std::string(800, 'a'));
+  EXPECT_EQ(joined(stream)["content"], std::string(800, 'a'));
   EXPECT_LT(n_writes, 200);
 }
 

@@ -5,11 +5,6 @@
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
-namespace {
-
-constexpr std::size_t kContinuationTokens = 64;  // default length of a continuation, and most tokens of an answer
-
-}  // namespace
 
 bool Runner::Impl::reference_shares_pass() const {
   return reference_type(options.key_type) == options.key_type &&
@@ -32,16 +27,8 @@ void Runner::Impl::force_item(const WorkItem& item) {
   guarded(
       [&] {
         PromptBuilder::Continued continued = prompts.continued(item.sample);
-        const int wanted = item.sample.turns[0].max_new;
         continuation.tokens = std::move(continued.continuation);
-        continuation.n_feed =
-            std::min(wanted > 0 ? static_cast<std::size_t>(wanted) : kContinuationTokens, continuation.tokens.size());
-        const std::size_t n_all = continued.text.size() + continuation.n_feed;
-        if (n_all > static_cast<std::size_t>(options.n_ctx)) {
-          throw Error(ErrorCode::kContextFull, "text and continuation have " + std::to_string(n_all) +
-                                                   " tokens, more than the context of " +
-                                                   std::to_string(options.n_ctx) + ": raise -c");
-        }
+        continuation.n_feed = continued.n_feed;
         passes.push_back({.item = &item,
                           .turns = {0},
                           .prompt = {std::move(continued.text), false},

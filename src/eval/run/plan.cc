@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "base/fnv1a.h"
@@ -23,6 +24,19 @@ void check_lengths(const std::vector<std::int32_t>& lengths, std::int32_t n_ctx)
     throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) +
                                                  " tokens does not fit in the context of " + std::to_string(n_ctx) +
                                                  ": leave it out, or raise -c if the model can do more");
+  }
+}
+
+// Throws Error for passages that do not fit in the context with what follows them: every method would fail on them.
+void check_passages(const Plan& plan) {
+  for (const WorkItem& item : plan.items) {
+    if (asks(item.protocol)) continue;
+    try {
+      plan.prompts->continued(item.sample);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kContextFull) continue;  // the run records what is wrong with a sample
+      throw Error(ErrorCode::kContextFull, item.benchmark + ": " + error.what());
+    }
   }
 }
 
@@ -188,6 +202,17 @@ Json load_tables(std::vector<Cell>& cells, const ModelInfo& info) {
   return digests;
 }
 
+// Throws Error(kInvalidArgument) for an item of a list that is there twice.
+template <typename Item>
+void refuse_twice(const std::string& what, std::vector<Item> list) {
+  std::sort(list.begin(), list.end());
+  const auto twice = std::adjacent_find(list.begin(), list.end());
+  if (twice == list.end()) return;
+  std::ostringstream text;
+  text << *twice;
+  throw Error(ErrorCode::kInvalidArgument, what + " " + text.str() + " is given twice: name it once");
+}
+
 }  // namespace
 
 std::vector<const WorkItem*> Plan::items_of(const Shard& shard) const {
@@ -204,6 +229,9 @@ std::vector<Cell> check_request(const EvaluationRequest& request) {
     for (std::string& method : split_methods(list)) methods.push_back(std::move(method));
   }
   std::vector<Cell> cells = make_cells(methods, request.budgets);
+  refuse_twice("the benchmark", request.benchmarks);
+  refuse_twice("the length", request.samples.lengths);
+  refuse_twice("the depth", request.samples.depths);
   for (const std::string& name : request.benchmarks) {
     const Benchmark& benchmark = find_benchmark(name);
     if (!asks(protocol_of(samples_of(name))) && asks(protocol_of(name))) {
@@ -232,6 +260,7 @@ Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const 
   plan.prompts = std::make_unique<PromptBuilder>(model, use_chat_template, plan.n_ctx);
   for (const std::string& name : request.benchmarks) add_items(request, name, plan);
   if (plan.items.empty()) throw Error(ErrorCode::kInvalidArgument, "there are no samples: check --tasks and --data");
+  check_passages(plan);
 
   Json method_texts = Json::array(), budget_texts = Json::array(), mode_names = Json::array();
   const auto add_new = [](Json& list, const std::string& text) {

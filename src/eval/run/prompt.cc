@@ -104,7 +104,16 @@ PromptBuilder::Continued PromptBuilder::continued(const Sample& sample) const {
   const std::vector<Token> all = model_->tokenize(sample.context + turn.references.front(), true, false);
   if (all.size() < text.size() + 2) throw Error(ErrorCode::kBadFile, "the continuation has fewer than two tokens");
   const auto split = all.begin() + static_cast<std::ptrdiff_t>(text.size());
-  return {{all.begin(), split}, {split, all.end()}};
+  Continued continued{{all.begin(), split}, {split, all.end()}};
+  const std::size_t wanted = turn.max_new > 0 ? static_cast<std::size_t>(turn.max_new) : kContinuationTokens;
+  continued.n_feed = std::min(wanted, continued.continuation.size());
+  const std::size_t n_all = text.size() + continued.n_feed;
+  if (n_all > static_cast<std::size_t>(n_ctx_)) {
+    throw Error(ErrorCode::kContextFull, "text and continuation have " + std::to_string(n_all) +
+                                             " tokens, more than the context of " + std::to_string(n_ctx_) +
+                                             ": raise -c or give shorter --lengths");
+  }
+  return continued;
 }
 
 std::vector<Token> PromptBuilder::reference(const Sample& sample, std::size_t turn_index, QuestionMode mode) const {

@@ -18,6 +18,9 @@ struct Prompt {
   bool is_truncated = false;
 };
 
+// Default length of a continuation, and most tokens of an answer of the full cache.
+inline constexpr std::size_t kContinuationTokens = 64;
+
 // Thread-safe.
 class PromptBuilder {
  public:
@@ -41,7 +44,9 @@ class PromptBuilder {
   // A text and its continuation, split where the text ends.
   struct Continued {
     std::vector<Token> text, continuation;
+    std::size_t n_feed = 0;  // tokens of the continuation that are fed
   };
+  // Throws Error(kContextFull) if the context does not hold the text and what is fed of its continuation.
   Continued continued(const Sample& sample) const;
 
   // Returns the first reference as the model would continue with it after this turn's prompt; empty if there is none.

@@ -84,10 +84,10 @@ bool Runner::Impl::is_done(const WorkItem& item) const {
 }
 
 void Runner::Impl::check_memory(const std::string& what, std::size_t bytes) const {
-  const auto mebibytes = [](std::size_t n) { return std::to_string((n + (1 << 20) - 1) >> 20) + " MiB"; };
   if (bytes <= options.kv_memory) return;
-  throw Error(ErrorCode::kOutOfMemory,
-              what + " needs " + mebibytes(bytes) + ", but --kv-memory is " + mebibytes(options.kv_memory));
+  const Budget limit{.unit = Budget::Unit::kBytes, .amount = static_cast<double>(options.kv_memory)};
+  throw Error(ErrorCode::kOutOfMemory, what + " needs " + std::to_string((bytes + (1 << 20) - 1) >> 20) +
+                                           "MiB, but --kv-memory is " + limit.text());
 }
 
 void Runner::Impl::put(const Answer& answer) {

@@ -63,7 +63,12 @@ const char* error_type(int status) {
 }  // namespace
 
 Json anthropic_error(const ApiError& error) {
-  return {{"type", "error"}, {"error", {{"type", error_type(error.status)}, {"message", error.what()}}}};
+  std::string message = error.what();
+  if (error.n_tokens > 0) {  // Claude Code looks for these words and numbers
+    message = "prompt is too long: " + std::to_string(error.n_tokens) + " tokens > " +
+              std::to_string(error.most_tokens) + " maximum";
+  }
+  return {{"type", "error"}, {"error", {{"type", error_type(error.status)}, {"message", message}}}};
 }
 
 AnthropicDialect::AnthropicDialect(std::string model_name)

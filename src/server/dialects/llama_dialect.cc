@@ -34,8 +34,13 @@ std::string taken_text(Json& body, const char* name, const Fields& fields) {
   return json.is_null() ? "" : json.get<std::string>();
 }
 
-// Returns the tokens of a prompt to fill in the middle between two texts.
+// Returns the tokens of a prompt to fill in the middle between two texts. Editors send as much text as they have, so
+// what does not fit is left out, with room for the answer: "n_predict" tokens, but a quarter of the context at most.
 std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& model, std::int32_t n_ctx) {
+  const std::int64_t most_of_answer = std::max(n_ctx / 4, 1);
+  const std::int64_t n_answer = Fields(body).integer("n_predict", -2, INT32_MAX).value_or(-1);
+  const auto most =
+      static_cast<std::size_t>(n_ctx - (n_answer < 0 ? most_of_answer : std::min(n_answer, most_of_answer)));
   InfillText text;
   text.prefix = taken_text(body, "input_prefix", fields);
   text.suffix = taken_text(body, "input_suffix", fields);
@@ -50,8 +55,9 @@ std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& 
     const Fields inner = fields.inner("input_extra", text.files.size(), file);
     text.files.emplace_back(inner.text("filename").value_or("tmp"), inner.text("text").value_or(""));
   }
-  check_bytes(model, text.n_bytes(), n_ctx);
-  return infill_tokens(model, text);
+  check_bytes(model, text.begun.size(), n_ctx, "prompt");
+  shorten(model, most, text);
+  return infill_tokens(model, text, most);
 }
 
 RequestBody translate(Json given) {
@@ -62,8 +68,10 @@ RequestBody translate(Json given) {
   const Json nothing = Json::object();
   const Fields fields(nothing);
   refuse_unsupported(to, fields);
-  for (const char* name : {"n", "logprobs", "best_of", "echo", "suffix", "stream_options"}) {
-    to.erase(name);
+  for (const char* name : {"logprobs", "best_of", "echo", "suffix", "stream_options"}) to.erase(name);
+  if (Json n = take(to, "n_cmpl"); !n.is_null()) {
+    to["n"] = std::move(n);
+    body.names["n"] = "n_cmpl";
   }
   if (const Json n = take(to, "n_probs"); !n.is_null() && n != 0) to["logprobs"] = n;
   if (to.contains("repeat_last_n") && to["repeat_last_n"] == -1) to["repeat_last_n"] = 1 << 16;  // the whole context
@@ -81,6 +89,7 @@ ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefau
   RequestBody translated = translate(std::move(body));
   const Fields times(translated.fields);  // fields that editors send
   const auto predict_ms = times.integer("t_max_predict_ms", INT64_MIN, INT64_MAX);
+  const bool wants_tokens = times.boolean("return_tokens").value_or(false);
   const auto n_indent = times.integer("n_indent", INT64_MIN, INT64_MAX);
   // llama-server has this field, and does not use it either.
   if (times.integer("t_max_prompt_ms", INT64_MIN, INT64_MAX).value_or(0) > 0) {
@@ -99,7 +108,19 @@ ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefau
   request.n_indent = static_cast<int>(std::clamp<std::int64_t>(n_indent.value_or(0), 0, 1 << 20));
   model_ = &model;
   wants_probabilities_ = request.batch.n_probabilities >= 0;
-  n_prompt_tokens_ = request.n_prompt_tokens();
+  wants_tokens_ = wants_tokens;
+  // The tokens come with their probabilities only. Those of several answers are counted apart.
+  if (wants_tokens_ || request.n_answers() > 1)
+    request.batch.n_probabilities = std::max(request.batch.n_probabilities, 0);
+  const auto count = [&](const BatchRequest& one) {
+    for (int i = 0; i < one.n_answers; ++i) n_prompt_tokens_.push_back(one.context.size() + one.prompt.size());
+  };
+  count(request.batch);
+  for (BatchRequest& one : request.more) {
+    one.n_probabilities = request.batch.n_probabilities;
+    count(one);
+  }
+  n_tokens_.resize(n_prompt_tokens_.size());
   return request;
 }
 
@@ -119,7 +140,17 @@ Json LlamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
   return all;
 }
 
+Json LlamaDialect::numbers(const std::vector<BatchToken>& tokens) const {
+  Json all = Json::array();
+  for (const BatchToken& token : tokens) {
+    if (wants_tokens_) all.push_back(token.token);
+  }
+  return all;
+}
+
 Json LlamaDialect::last(const AnswerEnd& end, const BatchResult& result) const {
+  const auto answer = static_cast<std::size_t>(end.answer);
+  const int n_tokens = n_tokens_.size() == 1 ? result.answer_tokens : n_tokens_[answer];
   const char* type = end.cause == AnswerCause::kLength ? "limit" : end.cause == AnswerCause::kStopText ? "word" : "eos";
   return {{"index", end.answer},
           {"content", ""},
@@ -127,8 +158,8 @@ Json LlamaDialect::last(const AnswerEnd& end, const BatchResult& result) const {
           {"id_slot", 0},
           {"stop", true},
           {"model", model_name_},
-          {"tokens_predicted", result.answer_tokens},
-          {"tokens_evaluated", result.prompt_tokens},
+          {"tokens_predicted", n_tokens},
+          {"tokens_evaluated", n_prompt_tokens_[answer]},
           {"tokens_cached", result.cached_tokens},
           {"truncated", false},
           {"stop_type", type},
@@ -139,8 +170,10 @@ Json LlamaDialect::last(const AnswerEnd& end, const BatchResult& result) const {
 std::string LlamaDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   Json all = Json::array();
   for (const WholeAnswer& answer : answers) {
+    n_tokens_[static_cast<std::size_t>(answer.end.answer)] = static_cast<int>(answer.tokens.size());
     Json one = last(answer.end, result);
     one["content"] = answer.message.content;
+    one["tokens"] = numbers(answer.tokens);
     if (wants_probabilities_) one["completion_probabilities"] = probabilities(answer.tokens);
     all.push_back(std::move(one));
   }
@@ -148,24 +181,29 @@ std::string LlamaDialect::whole(const std::vector<WholeAnswer>& answers, const B
 }
 
 std::string LlamaDialect::delta(const AnswerDelta& delta) {
-  ++n_deltas_;
+  const auto answer = static_cast<std::size_t>(delta.answer);
+  n_tokens_[answer] += n_tokens_.size() == 1 ? 1 : static_cast<int>(delta.tokens.size());
   Json chunk = {{"index", delta.answer},
                 {"content", delta.delta.content},
-                {"tokens", Json::array()},
+                {"tokens", numbers(delta.tokens)},
                 {"stop", false},
                 {"id_slot", 0},
-                {"tokens_predicted", n_deltas_},
-                {"tokens_evaluated", n_prompt_tokens_}};
+                {"tokens_predicted", n_tokens_[answer]},
+                {"tokens_evaluated", n_prompt_tokens_[answer]}};
   if (wants_probabilities_) chunk["completion_probabilities"] = probabilities(delta.tokens);
   return sse_text(chunk);
 }
 
 std::string LlamaDialect::finish(const AnswerEnd& end) {
-  end_ = end;
+  ends_.push_back(end);
   return "";
 }
 
-std::string LlamaDialect::end(const BatchResult& result) { return sse_text(last(end_, result)); }
+std::string LlamaDialect::end(const BatchResult& result) {
+  std::string text;
+  for (const AnswerEnd& end : ends_) text += sse_text(last(end, result));
+  return text;
+}
 
 std::string LlamaDialect::error(const ApiError& error) { return sse_text(error.body()); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "server/dialects/dialect.h"
 
@@ -23,15 +24,18 @@ class LlamaDialect : public Dialect {
  private:
   Json last(const AnswerEnd& end, const BatchResult& result) const;
   Json probabilities(const std::vector<BatchToken>& tokens) const;
+  // Returns the tokens' numbers if the request wants them, else an empty list.
+  Json numbers(const std::vector<BatchToken>& tokens) const;
 
   const Kind kind_;
   const std::string id_;
   std::string model_name_;
   const Model* model_ = nullptr;  // from parse() on
-  bool wants_probabilities_ = false;
-  std::size_t n_prompt_tokens_ = 0;
-  int n_deltas_ = 0;
-  AnswerEnd end_;
+  bool wants_probabilities_ = false, wants_tokens_ = false;
+  // By answer: tokens of its prompt, and its own so far.
+  std::vector<std::size_t> n_prompt_tokens_;
+  std::vector<int> n_tokens_;
+  std::vector<AnswerEnd> ends_;  // of a stream
 };
 
 }  // namespace winnow::server

@@ -67,7 +67,7 @@ Json template_json(const Model& model, Json body, const RequestDefaults& default
   const ChatFields chat = parse_chat(Fields(parsed.fields), false);
   std::size_t n_bytes = chat.messages.size();
   for (const ChatMessage& message : chat.messages) n_bytes += message.content.size();
-  check_bytes(model, n_bytes, defaults.context_size(model));
+  check_bytes(model, n_bytes, defaults.context_size(model), "messages");
   return {{"prompt", model.apply_chat_template(chat.messages, chat.options).text}};
 }
 

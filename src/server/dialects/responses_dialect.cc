@@ -25,7 +25,7 @@ Json ResponsesDialect::part_json(const Item& item, const std::string& text) {
 
 Json ResponsesDialect::item_json(const Item& item, bool is_done) {
   const std::string text = is_done ? item.text : "";
-  const char* status = is_done ? "completed" : "in_progress";
+  const char* status = !is_done ? "in_progress" : item.is_cut ? "incomplete" : "completed";
   Json content = Json::array();
   if (is_done) content.push_back(part_json(item, text));
   if (item.kind == Kind::kCall) {
@@ -79,7 +79,8 @@ Json ResponsesDialect::finished(const BatchResult& result) {
       message["reasoning_content"] = item.text;
       n_thought += model_->tokenize(item.text, false, false).size();
     }
-    if (item.kind == Kind::kCall) {
+    // A call that was cut off has no arguments that a template could show.
+    if (item.kind == Kind::kCall && !item.is_cut) {
       message["tool_calls"].push_back(
           {{"id", item.call_id}, {"type", "function"}, {"function", {{"name", item.name}, {"arguments", item.text}}}});
     }
@@ -105,6 +106,7 @@ std::string ResponsesDialect::whole(const std::vector<WholeAnswer>& answers, con
     add(Kind::kCall, call.id, call.name).text = call.arguments;
   }
   cause_ = answer.end.cause;
+  if (!items_.empty()) items_.back().is_cut = cause_ == AnswerCause::kLength;
   return to_text(finished(result));
 }
 
@@ -180,6 +182,7 @@ std::string ResponsesDialect::delta(const AnswerDelta& answer) {
 
 std::string ResponsesDialect::finish(const AnswerEnd& end) {
   cause_ = end.cause;
+  if (is_open_) items_.back().is_cut = cause_ == AnswerCause::kLength;
   return close();
 }
 

@@ -31,6 +31,7 @@ class ResponsesDialect : public Dialect {
     Kind kind;
     std::string id, call_id, name, text;  // text: a call's arguments
     int call = -1;
+    bool is_cut = false;  // the answer ended within it, for lack of tokens
   };
   static Json part_json(const Item& item, const std::string& text);
   static Json item_json(const Item& item, bool is_done);

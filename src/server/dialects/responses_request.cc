@@ -19,11 +19,12 @@ std::string content_text(const Json& content, const Fields& fields, const std::s
   for (const Json& part : content) {
     const std::string type = part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"] : "";
     const bool is_text = type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
-                         type == "reasoning_text";
-    if (!is_text || !part.contains("text") || !part["text"].is_string()) {
+                         type == "reasoning_text" || type == "refusal";
+    const char* field = type == "refusal" ? "refusal" : "text";
+    if (!is_text || !part.contains(field) || !part[field].is_string()) {
       fields.refuse(name, "may have text parts only: this server does not read images or files");
     }
-    text += part["text"].get_ref<const std::string&>();
+    text += part[field].get_ref<const std::string&>();
   }
   return text;
 }
@@ -143,6 +144,10 @@ class Conversation {
   }
 
   void add_call(const Fields& item) {
+    if (item.text("status") == "incomplete") {
+      warnings_.emplace_back("a call that was cut off was left out of the conversation");
+      return;
+    }
     begin_turn();
     const auto name = item.text("name");
     if (!name || name->empty()) item.refuse("name", "is missing");
@@ -261,6 +266,16 @@ void translate_format(const Json& wanted, const Fields& fields, Json& to) {
   const Json* schema = inner.object("schema");
   if (schema == nullptr) inner.refuse("schema", "is missing");
   to["response_format"] = {{"type", type}, {"json_schema", {{"schema", *schema}}}};
+  if (const auto is_strict = inner.boolean("strict")) to["response_format"]["json_schema"]["strict"] = *is_strict;
+}
+
+// Items have no log-probabilities here, since their text is parsed apart from the tokens.
+void warn_of_logprobs(const Json& top, const Json& include, std::vector<std::string>& warnings) {
+  const bool is_included =
+      include.is_array() && std::find(include.begin(), include.end(), "message.output_text.logprobs") != include.end();
+  if (!is_included && (!top.is_number() || top == 0)) return;
+  warnings.emplace_back(
+      "log-probabilities were left out: this route has none; ask /v1/chat/completions with 'logprobs' for them");
 }
 
 // Returns the fields that the answer repeats, with defaults for those that are missing.
@@ -337,7 +352,8 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
     if (const auto effort = fields.inner("reasoning", reasoning).text("effort")) to["reasoning_effort"] = *effort;
   }
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), format = take(to, "text");
-  for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "metadata"}) {
+  warn_of_logprobs(take(to, "top_logprobs"), take(to, "include"), request.body.warnings);
+  for (const char* name : {"n", "logprobs", "stream_options", "response_format", "metadata"}) {
     to.erase(name);
   }
   translate_function_tools(tools, fields, request.body);
