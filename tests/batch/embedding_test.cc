@@ -59,7 +59,9 @@ TEST_F(BatchTest, AnEmbeddingMayFillTheContext) {
 TEST_F(BatchTest, ACancelledEmbeddingGivesItsMemoryBack) {
   const auto batch = make_batch();
   Listener listener, next;
-  const std::uint64_t id = batch->submit(embedding_request(2000, 3), listener.callbacks());
+  BatchRequest request = embedding_request(16000, 3);  // long enough that the cancellation comes in time
+  request.session.n_ctx = 16000;
+  const std::uint64_t id = batch->submit(request, listener.callbacks());
   listener.wait_for_acceptance();
   batch->cancel(id);
   EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);

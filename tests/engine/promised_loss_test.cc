@@ -218,16 +218,6 @@ TEST(PromisedLoss, AShortPromptIsKeptWhole) {
   EXPECT_LT(session.statistics().entries_kept, session.statistics().entries_full);
 }
 
-TEST(PromisedLoss, CutsWhileDecodingKeepAShortPromptsEntries) {
-  SessionOptions options = options_of("auto", "kl=0.01");
-  options.decode_cut = SessionOptions::DecodeCut::kTotal;
-  Session session = wide_engine()->open(options);
-  session.prefill(random_tokens(100, 300, 4));
-  const std::int64_t n_whole = session.statistics().entries_kept;
-  for (const Token token : {1, 2, 3}) session.decode(token);
-  EXPECT_EQ(session.statistics().entries_kept, n_whole);
-}
-
 TEST(PromisedLoss, WindowsOfSlidingLayersAreAsWithoutIt) {
   const TinyModelOptions options{
       .sliding_window = 40,
