@@ -76,7 +76,7 @@ class ChatReader {
   std::vector<ChatDelta> add(std::string_view text);
   // Ends the answer and returns the last deltas. is_whole: true if the model ended the answer, false if it was cut off.
   std::vector<ChatDelta> finish(bool is_whole);
-  // Returns the answer as far as it has been read.
+  // Returns the answer as far as it has been read, without the beginning that the client gave (continues_last).
   const ChatMessage& message() const;
 
  private:

@@ -47,6 +47,8 @@ PrefillWeights parse_prefill_weights(std::string_view name);
 
 // Settings of an engine.
 struct EngineOptions {
+  static constexpr int kMostThreads = 512, kMostBatch = 65536;
+
   int n_threads = 0;               // threads that compute; 0: as many as the machine has physical cores
   std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers, in bytes; 0: none
   // Without such a limit, the fraction (at most 1) of the memory that is free once the engine has its weights that is

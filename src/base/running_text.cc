@@ -18,14 +18,18 @@ std::string with_plain_line_ends(std::string_view text) {
   return plain;
 }
 
-std::string running_text(std::string_view bytes, std::string_view name) {
+std::string_view without_byte_order_mark(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
+std::string running_text(std::string_view bytes, std::string_view name) {
   if (const auto bad = find_invalid_utf8(bytes)) {
     throw Error(ErrorCode::kBadFile, "'" + std::string(name) + "' is not UTF-8 at byte " + std::to_string(*bad) +
                                          ": convert it, for example with iconv -t UTF-8");
   }
-  if (bytes.starts_with(kByteOrderMark)) bytes.remove_prefix(kByteOrderMark.size());
-  return with_plain_line_ends(bytes);
+  return with_plain_line_ends(without_byte_order_mark(bytes));
 }
 
 }  // namespace winnow

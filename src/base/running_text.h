@@ -11,6 +11,9 @@ namespace winnow {
 // that is not UTF-8, counted from 0.
 std::string running_text(std::string_view bytes, std::string_view name);
 
+// Returns a text without the byte order mark that some editors put before it.
+std::string_view without_byte_order_mark(std::string_view text);
+
 // Converts line ends only, for a text that is known to be UTF-8.
 std::string with_plain_line_ends(std::string_view text);
 

@@ -22,7 +22,6 @@ namespace winnow {
 namespace {
 
 constexpr std::size_t kPageAlignment = 64;
-constexpr std::size_t kSmallestLimit = 4096;
 
 // Slabs are large enough that mapping is rare, and small enough that they do become empty.
 constexpr std::size_t kSlabBytes = 512 * 1024;

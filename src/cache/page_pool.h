@@ -66,8 +66,10 @@ using Reservation = std::shared_ptr<void>;
 
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
-  // Returns a new pool. A byte_limit of 0 means no limit. Throws Error(kInvalidArgument) for a limit below 4,096 bytes,
-  // which can hold no page of a real model.
+  static constexpr std::size_t kSmallestLimit = 4096;  // can hold no page of a real model
+
+  // Returns a new pool. A byte_limit of 0 means no limit. Throws Error(kInvalidArgument) for a limit below
+  // kSmallestLimit.
   static std::shared_ptr<PagePool> create(std::size_t byte_limit,
                                           std::shared_ptr<EntryMemory> memory = HostMemory::shared());
   ~PagePool();

@@ -24,8 +24,7 @@ void add_analysis_flags(CommandLine& line, AnalysisFlags& flags) {
   line.group("Text");
   line.text("-p,--prompt", "TEXT", flags.prompt.text, "text to apply the methods to");
   line.text("-f,--file", "FILE", flags.prompt.file, "read the text from a file; - for standard input");
-  line.yields("--prompt", [&] { return flags.prompt.file.has_value(); });
-  line.yields("--file", [&] { return flags.prompt.text.has_value(); });
+  line.exclude("--prompt", "--file");
   line.text("-q,--question", "TEXT", flags.question,
             "question about the text: continue the cut text with it and with the full cache's answer (default: with "
             "the text's own next tokens)");

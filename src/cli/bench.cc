@@ -52,9 +52,10 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.group("Model");
   add_model_flag(line, flags.model);
   line.integers("-t,--threads", flags.n_threads, 0, "number of threads (default: the number of physical cores)",
-                kMostThreads);
+                EngineOptions::kMostThreads);
   line.integers("-b,--batch-size", flags.n_batch, 1,
-                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)", kMostBatch);
+                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)",
+                EngineOptions::kMostBatch);
   add_device_flags(line, flags.model);
   line.group("Tests");
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "number of tokens to prefill; 0: skip the test (default: 512)");

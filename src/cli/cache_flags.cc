@@ -116,10 +116,11 @@ std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std
 }
 
 void check_loss_budget(const std::string& flag, const EvictionOptions& method, const Budget& budget) {
-  if (budget.unit != Budget::Unit::kLoss || Cut::needs(method).repeats_prompt()) return;
-  throw UsageError(flag + " " + budget.text() + " is measured on the prompt's last tokens, by which '" + method.text() +
-                   "' may choose what it keeps, since it makes no second pass over the prompt: use auto or kvzip, or " +
-                   "give a size");
+  try {
+    check_loss_is_measurable(method, budget);
+  } catch (const Error& error) {
+    throw UsageError(flag + ": " + error.what());
+  }
 }
 
 UsageError missing_budget(const std::string& method) {

@@ -376,6 +376,11 @@ void CommandLine::yields(const std::string& name, std::function<bool()> is_contr
   yields_[name] = std::move(is_contradicted);
 }
 
+void CommandLine::exclude(const std::string& one, const std::string& other) {
+  yields(one, [this, other] { return app_.get_option(other)->count() > 0; });
+  yields(other, [this, one] { return app_.get_option(one)->count() > 0; });
+}
+
 std::string environment_note(const std::string& message) {
   std::string variables;
   for (const auto& [names, variable] : set_by_environment) {

@@ -71,6 +71,8 @@ class CommandLine {
   // Has the environment's value of a flag ignored if `is_contradicted` returns true for the flags that are given: what
   // is typed takes precedence over a default that it excludes.
   void yields(const std::string& name, std::function<bool()> is_contradicted);
+  // Does so for two flags that exclude each other.
+  void exclude(const std::string& one, const std::string& other);
 
   // Parses the arguments; flags that are not given are taken from the environment (Flag::variables). Returns false if
   // help was asked for (and printed). Throws UsageError.

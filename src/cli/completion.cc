@@ -53,7 +53,7 @@ std::string benchmark_words() {
   return joined(names);
 }
 
-// What a command takes besides flags: words of a list, or folders.
+// The arguments that a command takes besides flags: words of a list, or folders.
 struct CommandArguments {
   std::string words;
   bool are_folders = false;

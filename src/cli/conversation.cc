@@ -42,7 +42,7 @@ bool Conversation::feed(std::span<const Token> tokens, const Interrupt& interrup
   const std::size_t n_before = session_.tokens().size(), n_least = static_cast<std::size_t>(options_.min_kv_tokens);
   if (n_before + tokens.size() < n_least) return feed_prompt(session_, tokens, FeedMode::kAppend, interrupt);
   if (n_before == 0 || n_before >= n_least) return feed_prompt(session_, tokens, FeedMode::kCut, interrupt);
-  // What was kept whole so far is short: it is read again, so that all of it is cut as a first prompt is.
+  // The conversation so far was kept whole and is short: it is read again, so that all is cut as a first prompt is.
   std::vector<Token> all(session_.tokens().begin(), session_.tokens().end());
   all.insert(all.end(), tokens.begin(), tokens.end());
   Session whole = engine_->open(session_.options());

@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "base/input_file.h"
+#include "base/running_text.h"
+#include "cache/page_pool.h"
 #include "cli/named_models.h"
 #include "cli/prompt_source.h"
 #include "cli/ranks.h"
@@ -62,9 +64,9 @@ void add_model_flag(CommandLine& line, ModelFlags& flags) {
 }
 
 void add_engine_flags(CommandLine& line, ModelFlags& flags) {
-  line.integer("-t,--threads", flags.n_threads, 0, kMostThreads,
+  line.integer("-t,--threads", flags.n_threads, 0, EngineOptions::kMostThreads,
                "number of threads (default: the number of physical cores)");
-  line.integer("-b,--batch-size", flags.n_batch, 1, kMostBatch,
+  line.integer("-b,--batch-size", flags.n_batch, 1, EngineOptions::kMostBatch,
                "prefill batch size: tokens sent through a layer at a time (default: 512, on a GPU 2048)");
   line.text("--prefill-weights", "TYPE", flags.prefill_weights,
             "number format of the prefill's matrix products: auto (int8; with AMX bf16 for long prompts), as-is (the "
@@ -101,8 +103,7 @@ void add_template_flags(CommandLine& line, ModelFlags& flags) {
             "chat template to use instead of the model's: Jinja text, or chatml for the <|im_start|> format");
   line.text("--chat-template-file", "FILE", flags.chat_template_file, "read the chat template from a file");
   line.flag("--jinja", flags.jinja, "accepted for llama.cpp scripts; templates are always Jinja");
-  line.yields("--chat-template", [&] { return flags.chat_template_file.has_value(); });
-  line.yields("--chat-template-file", [&] { return flags.chat_template.has_value(); });
+  line.exclude("--chat-template", "--chat-template-file");
 }
 
 bool has_template_flags(const ModelFlags& flags) { return flags.chat_template || flags.chat_template_file; }
@@ -115,7 +116,8 @@ ModelOptions model_options(const ModelFlags& flags) {
   options.repack = !flags.no_repack;
   if (flags.chat_template) options.chat_template = *flags.chat_template;
   if (flags.chat_template_file) {
-    options.chat_template = without_byte_order_mark(read_input(*flags.chat_template_file, input::kChatTemplate));
+    options.chat_template =
+        std::string(without_byte_order_mark(read_input(*flags.chat_template_file, input::kChatTemplate)));
   }
   if (has_template_flags(flags) && options.chat_template.empty()) {
     throw UsageError("the chat template is empty: give its text, or leave it out");
@@ -163,9 +165,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.is_led = ranks() != nullptr;
   options.pipeline_layers = flags.pipeline_layers;
   if (flags.kv_limit) {
-    constexpr std::size_t kSmallestLimit = 4096;  // PagePool's
     options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
-    if (options.kv_bytes_limit < kSmallestLimit) {
+    if (options.kv_bytes_limit < PagePool::kSmallestLimit) {
       throw UsageError("--kv-limit takes a size of at least 4KiB, not '" + *flags.kv_limit +
                        "': leave it out for no limit");
     }

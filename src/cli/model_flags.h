@@ -13,9 +13,6 @@
 
 namespace winnow::cli {
 
-// The most that -t and -b take, as Engine::create does.
-inline constexpr int kMostThreads = 512, kMostBatch = 65536;
-
 struct ModelFlags {
   std::optional<std::string> path;       // -m
   int n_threads = 0;                     // -t

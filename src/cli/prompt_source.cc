@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "base/running_text.h"
@@ -28,14 +27,9 @@ void drop_newline(std::string& text) {
 
 }  // namespace
 
-std::string without_byte_order_mark(std::string text) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  return text;
-}
-
 std::string read_text_file(const std::string& path, const InputKind& kind) {
-  std::string text = without_byte_order_mark(read_input(path, kind));
+  const std::string bytes = read_input(path, kind);
+  std::string text(without_byte_order_mark(bytes));
   drop_newline(text);
   return text;
 }

@@ -16,9 +16,6 @@ struct PromptFlags {
   std::optional<std::string> file;  // -f; "-" is the standard input
 };
 
-// Returns a text without the byte order mark that some editors put before it.
-std::string without_byte_order_mark(std::string text);
-
 // Returns a text of at most the kind's size, without a byte order mark and without one newline at its end, as llama.cpp
 // reads it; "-" is the standard input.
 std::string read_text_file(const std::string& path, const InputKind& kind);

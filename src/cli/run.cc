@@ -89,10 +89,8 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
             "[layer][KV head][position]}");
   line.flag("-v,--verbose", flags.verbose,
             "also print the model, the seed and the number of entries kept by each head");
-  line.yields("--prompt", [&] { return flags.prompt.file.has_value(); });
-  line.yields("--file", [&] { return flags.prompt.text.has_value(); });
-  line.yields("--chat", [&] { return flags.no_chat; });
-  line.yields("--no-chat", [&] { return flags.chat; });
+  line.exclude("--prompt", "--file");
+  line.exclude("--chat", "--no-chat");
   return line.parse(arguments);
 }
 

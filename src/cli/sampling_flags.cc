@@ -90,8 +90,7 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
       "add BIAS to a token's logit: 15043+1 makes it more likely, 15043-1 less, 15043-inf impossible; may be repeated");
   line.text("--grammar", "GBNF", flags.grammar, "GBNF grammar that the text must follow, with a rule `root`");
   line.text("--grammar-file", "FILE", flags.grammar_file, "read the grammar from a file");
-  line.yields("--grammar", [&] { return flags.grammar_file.has_value(); });
-  line.yields("--grammar-file", [&] { return flags.grammar.has_value(); });
+  line.exclude("--grammar", "--grammar-file");
 }
 
 void check_penalty_range(const SamplingFlags& flags) {

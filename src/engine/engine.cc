@@ -35,12 +35,12 @@ void check_prefill_weights(PrefillWeights weights) {
 // Returns the options with what they leave open. device: that they name; null: the processor.
 EngineOptions checked(EngineOptions options, const device::Device* device) {
   kernels::use_environment_isa();
-  if (options.n_threads < 0 || options.n_threads > 512) {
+  if (options.n_threads < 0 || options.n_threads > EngineOptions::kMostThreads) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the number of threads must be between 1 and 512 (0: the machine's cores), not " +
                     std::to_string(options.n_threads));
   }
-  if (options.n_batch < 0 || options.n_batch > 65536) {
+  if (options.n_batch < 0 || options.n_batch > EngineOptions::kMostBatch) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the batch size must be between 1 and 65536 tokens (0: 512, on a GPU 2,048), not " +
                     std::to_string(options.n_batch));

@@ -106,6 +106,7 @@ class PlannedPrompt {
         model_shape_(cache_shape(spec(), options)),
         shape_(model_shape_.with_layers(layers.first, layers.last)),
         cut_(first_cut(options, model_shape_, n_tokens)),
+        repeats_(repeats()),
         pages_(shape_, engine.most_threads) {
     if (!has_cut()) return;
     const CutShape to_cut = cut_shape(model_shape_, n_tokens, cut_.total);
@@ -154,14 +155,14 @@ class PlannedPrompt {
     return prompt_repeats(*engine_.model, needs_, std::vector<Token>(static_cast<std::size_t>(n_tokens_), 0));
   }
 
-  std::size_t hidden_bytes() const { return hidden_bytes_of(n_rows() + repeats().n_rows(n_tokens_)) + held_out_rows(); }
+  std::size_t hidden_bytes() const { return hidden_bytes_of(n_rows() + repeats_.n_rows(n_tokens_)) + held_out_rows(); }
   std::size_t hidden_bytes_of(std::int32_t n) const {
     return static_cast<std::size_t>(n) * engine_.model->impl().info.hidden_bytes_per_token();
   }
   // Returns the hidden states of the held-out text.
   std::size_t held_out_rows() const { return 3 * hidden_bytes_of(cut_.n_held_out); }
 
-  std::int32_t n_staged() const { return n_tokens_ + repeats().n_entries_behind(n_tokens_); }
+  std::int32_t n_staged() const { return n_tokens_ + repeats_.n_entries_behind(n_tokens_); }
   std::size_t staging_bytes(int n_together = 1) const {
     return is_chunked() ? 0 : StagingBuffer::bytes_for(shape_.plain(), n_staged(), n_together);
   }
@@ -232,6 +233,7 @@ class PlannedPrompt {
   const std::int32_t n_tokens_;
   const CacheShape model_shape_, shape_;  // of all layers, and of these
   const FirstCut cut_;
+  const PromptRepeats repeats_;
   const PageBytes pages_;
 };
 

@@ -204,15 +204,7 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
 // after what the cut keeps of those before.
 void check_loss(const SessionOptions& options, const ModelSpec& spec) {
   const std::string budget = options.budget->text();
-  // Other methods would choose by what they are measured on: auto-fast held two promises of four, snapkv one
-  // (docs/results.md).
-  if (!Cut::needs(options.eviction).repeats_prompt()) {
-    throw Error(ErrorCode::kUnsupported, "the budget " + budget +
-                                             " is measured on the prompt's last tokens, but the method '" +
-                                             options.eviction.text() +
-                                             "' may choose what it keeps by these very tokens, since it makes no "
-                                             "second pass over the prompt: use auto or kvzip, or give a size");
-  }
+  check_loss_is_measurable(options.eviction, *options.budget);
   if (options.prefill_chunk > 0) {
     throw Error(ErrorCode::kUnsupported, "the budget " + budget +
                                              " is found when the whole prompt has been read, layer by layer: leave out "

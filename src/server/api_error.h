@@ -23,8 +23,8 @@ class ApiError : public std::runtime_error {
 
   const int status;
   const std::string param, code;
-  // Of a prompt that the context cannot hold (context_full): its tokens, or as many as it surely has, and how many it
-  // may have.
+  // The tokens of a prompt that the context cannot hold (context_full), or as many as it surely has, and the most that
+  // it may have.
   std::size_t n_tokens = 0, most_tokens = 0;
   int retry_after_s = 0;  // seconds in the header Retry-After; 0: no such header
 

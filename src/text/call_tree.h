@@ -40,7 +40,7 @@ class CallTree {
   // else.
   std::optional<std::vector<Id>> arguments(Id id) const;
 
-  // What a tool's calls begin with, as patterns (ECMAScript).
+  // A tool's calls begin with these, patterns of ECMAScript.
   struct Begin {
     std::string before;  // what precedes the tool's name
     std::string name;

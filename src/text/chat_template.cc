@@ -448,7 +448,7 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
 struct ChatReader::Impl {
   std::shared_ptr<const ChatFormat> format;
   std::string text;
-  // What the client has written of a message that the answer continues: it is neither in a delta nor in `message`.
+  // The client has written this of a message that the answer continues. It is neither in a delta nor in `message`.
   std::string begun_reasoning, begun_content;
   ChatMessage message;
   std::size_t n_fitting = 0;                // bytes of `text` that have fitted the format

@@ -16,7 +16,7 @@ std::string subject_of(const ChatTool& tool);
 // not JSON or not a schema.
 nlohmann::ordered_json parsed_parameters(const ChatTool& tool);
 
-// What plain schemas are for.
+// SchemaUse says who reads plain schemas.
 enum class SchemaUse {
   kParser,         // a parser of calls; a parameter that may be a text or something else counts as a text
   kQuotingParser,  // a parser of calls in which texts are in quotes, so that such a parameter is not taken for a text

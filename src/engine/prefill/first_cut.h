@@ -1,4 +1,4 @@
-// What is known of the cut of a session's first prompt before any of it is read.
+// FirstCut says how a session's first prompt will be cut, as far as that is known before any of it is read.
 #pragma once
 
 #include <cstdint>

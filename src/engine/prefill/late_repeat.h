@@ -1,5 +1,5 @@
-// What the rows of a late repeat (reconstruction.h) see of each layer, and what the prompt's own rows, shown as a
-// repeat's, see of the layers before it.
+// The rows of a late repeat (reconstruction.h) do not see all of a layer. This is what they see of each, and what the
+// prompt's own rows, shown as a repeat's, see of the layers before it.
 #pragma once
 
 #include <cstdint>

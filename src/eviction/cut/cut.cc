@@ -195,6 +195,16 @@ EvidenceNeeds Cut::needs(const EvictionOptions& options) {
   return needs;
 }
 
+// Other methods would choose by what they are measured on: auto-fast held two promises of four, snapkv one
+// (docs/results.md).
+void check_loss_is_measurable(const EvictionOptions& method, const Budget& budget) {
+  if (budget.unit != Budget::Unit::kLoss || Cut::needs(method).repeats_prompt()) return;
+  throw Error(ErrorCode::kUnsupported,
+              "the budget " + budget.text() + " is measured on the prompt's last tokens, but the method '" +
+                  method.text() + "' may choose what it keeps by these tokens, since it makes no second pass over " +
+                  "the prompt: use auto or kvzip, or give a size");
+}
+
 bool Cut::keeps_everything() const { return state_->is_whole(); }
 
 std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& parallel_for) {

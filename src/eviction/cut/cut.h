@@ -40,6 +40,9 @@ struct CutReport {
 // Sends a layer's summary to the other machines that make the same cut.
 using SummarySink = std::function<void(std::span<const std::byte> summary)>;
 
+// Throws Error(kUnsupported) for a budget of a loss with a method that may choose by what the loss is measured on.
+void check_loss_is_measurable(const EvictionOptions& method, const Budget& budget);
+
 // One cut. Not thread-safe. It is independent of pages and models.
 //
 // A model over several machines has a Cut on each. Each Cut adds the layers that its machine holds and sends the others
