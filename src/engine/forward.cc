@@ -9,44 +9,36 @@ namespace winnow {
 // Runs the whole forward pass. Each co_yield is a place where the caller may report progress, stop, or compute for
 // somebody else; when a layer has ended, its caller scores and evicts the layer's entries (LayerPrefill::end_layer).
 Coroutine<ForwardPass::Step> ForwardPass::run() {
-  for (int first = layers_.first; first < layers_.last; first += n_together_) {
-    const int last = std::min(first + n_together_, layers_.last);
-    for (const Sweep& sweep : schedule_.sweeps()) {
-      bool begins_sweep = first == layers_.first;
-      for (int l = first; l < last; ++l) {
-        const std::span<const Batch> batches = schedule_.batches_of(sweep, l);
-        if (batches.empty()) continue;
-        const bool is_split = has_experts(l) && rows_->splits_experts();
-        for (const Batch& batch : batches) {
-          Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
-          next.begun_part = schedule_.begun_part(batch);
-          co_yield next;
-          const LayerPlan plan = layer_plan(l, batch);
-          if (is_split && plan.is_output_read) {
-            rows_->run_attention_and_router(plan);
-          } else {
-            rows_->run_layer(plan);  // norm, Q K V, RoPE, store, attention, W_O, residual, feed-forward
-          }
-          work_done_ += batch.rows.n_rows;
-        }
-        if (const auto read = read_batches(l, batches); is_split && !read.empty()) {
-          const RowBatch &front = read.front().rows, &back = read.back().rows;
-          rows_->begin_experts(
-              {.layer = l, .first_row = front.first_row, .n_rows = back.first_row + back.n_rows - front.first_row});
-          const Step experts = next_step(l, sweep, read, false);
-          for (bool more = true; more;) {
-            co_yield experts;
-            more = rows_->run_experts();
-          }
-          for (const Batch& batch : read) {
-            const Step next = next_step(l, sweep, std::span(&batch, 1), false);
-            co_yield next;
-            rows_->combine_experts({.layer = l, .rows = batch.rows});
-          }
-        }
-        if (schedule_.ends_layer(sweep, l)) ended_ = l;
+  for (const Visit& visit : schedule_.visits()) {
+    const bool is_split = has_experts(visit.layer) && rows_->splits_experts();
+    for (const Batch& batch : visit.batches) {
+      Step next = step_of(visit, std::span(&batch, 1));
+      next.begins_sweep = visit.begins_sweep && &batch == &visit.batches.front();
+      next.begun_part = schedule_.begun_part(batch);
+      co_yield next;
+      const LayerPlan plan = layer_plan(visit, batch);
+      if (is_split && plan.is_output_read) {
+        rows_->run_attention_and_router(plan);
+      } else {
+        rows_->run_layer(plan);  // norm, Q K V, RoPE, store, attention, W_O, residual, feed-forward
+      }
+      work_done_ += batch.rows.n_rows;
+    }
+    if (is_split && !visit.read.empty()) {
+      const RowBatch &front = visit.read.front().rows, &back = visit.read.back().rows;
+      rows_->begin_experts({.layer = visit.layer,
+                            .first_row = front.first_row,
+                            .n_rows = back.first_row + back.n_rows - front.first_row});
+      for (bool more = true; more;) {
+        co_yield step_of(visit, visit.read);
+        more = rows_->run_experts();
+      }
+      for (const Batch& batch : visit.read) {
+        co_yield step_of(visit, std::span(&batch, 1));
+        rows_->combine_experts({.layer = visit.layer, .rows = batch.rows});
       }
     }
+    if (visit.ends_layer) ended_ = visit.layer;
   }
 }
 
@@ -80,7 +72,6 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
       n_together_(plan.n_together),
       n_tokens_(plan.n_tokens()),
       first_position_(plan.first_position),
-      reads_all_rows_(plan.reads_all_rows),
       schedule_(plan, spec, has_any_experts(spec) || executor.converts_weights(rows_to_convert_for(plan))),
       queries_(spec, schedule_, plan, executor.keeps_queries()),
       recorders_(std::move(recorders)),
@@ -98,16 +89,14 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
   steps_.next();  // to the first step
 }
 
-ForwardPass::Step ForwardPass::next_step(int layer, const Sweep& sweep, std::span<const Batch> batches,
-                                         bool begins_sweep) const {
+ForwardPass::Step ForwardPass::step_of(const Visit& visit, std::span<const Batch> batches) {
   std::int32_t n_rows = 0, n_suffix_rows = 0;
   for (const Batch& batch : batches) {
     n_rows += batch.rows.n_rows;
     n_suffix_rows += batch.is_suffix ? batch.rows.n_rows : 0;
   }
-  return {.layer = layer,
-          .begins_sweep = begins_sweep,
-          .is_of_suffixes = schedule_.is_of_suffixes(sweep),
+  return {.layer = visit.layer,
+          .is_of_suffixes = visit.is_of_suffixes(),
           .suffix_share = static_cast<double>(n_suffix_rows) / n_rows};
 }
 
@@ -116,21 +105,10 @@ bool ForwardPass::leaves_rows(int layer) const {
                      [&](const QueryEvidence* recorder) { return recorder->leaves_rows(layer); });
 }
 
-// After the last layer nobody reads suffixes, and mostly only the prompt's last row. A recurrence needs its rows.
-bool ForwardPass::reads_output(int layer, const Batch& batch) const {
-  if (layer + 1 < spec_.n_layer() || spec_.layer(layer).kind == LayerKind::kRecurrent) return true;
-  if (batch.is_suffix) return false;
-  return reads_all_rows_ || batch.rows.first_row + batch.rows.n_rows == n_tokens_;
-}
-
-std::span<const RowSchedule::Batch> ForwardPass::read_batches(int layer, std::span<const Batch> batches) const {
-  const auto is_read = [&](const Batch& batch) { return reads_output(layer, batch); };
-  const auto first = std::find_if(batches.begin(), batches.end(), is_read);
-  return {first, std::find_if_not(first, batches.end(), is_read)};
-}
-
-LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
-  LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = reads_output(layer, batch)};
+LayerPlan ForwardPass::layer_plan(const Visit& visit, const Batch& batch) {
+  const int layer = visit.layer;
+  const bool is_read = !visit.read.empty() && &visit.read.front() <= &batch && &batch <= &visit.read.back();
+  LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = is_read};
   if (spec_.layer(layer).kind == LayerKind::kRecurrent) {
     plan.state = state_of(layer, batch);
   } else {

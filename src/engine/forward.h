@@ -43,7 +43,7 @@ class ForwardPass {
 
   // Returns the number of sweeps (groups of batches that go through all layers before the next group does; the suffixes
   // are the last) where all layers are taken together, else 0.
-  std::size_t n_sweeps() const { return n_together_ >= layers_.size() ? schedule_.sweeps().size() : 0; }
+  std::size_t n_sweeps() const { return n_together_ >= layers_.size() ? schedule_.n_sweeps() : 0; }
   bool has_suffixes() const { return schedule_.has_suffixes(); }
   // These describe the next step: they return whether it begins a sweep, whether it is one of the suffixes', and its
   // layer. A pass of layers through which no suffix goes ends when it is at the suffixes.
@@ -80,7 +80,7 @@ class ForwardPass {
 
  private:
   using Batch = RowSchedule::Batch;
-  using Sweep = RowSchedule::Sweep;
+  using Visit = RowSchedule::Visit;
   // The next step.
   struct Step {
     int layer = 0;
@@ -93,14 +93,10 @@ class ForwardPass {
   bool has_experts(int layer) const { return spec_.layer(layer).feed_forward.n_expert > 0; }
   // Returns whether a recorder wants the executor to keep the queries of the prompt's rows in a layer.
   bool leaves_rows(int layer) const;
-  // Returns whether somebody reads a batch's hidden states after a layer.
-  bool reads_output(int layer, const Batch& batch) const;
-  // Returns those of consecutive batches whose output is read: all of them, or in the last layer at most one.
-  std::span<const Batch> read_batches(int layer, std::span<const Batch> batches) const;
-  LayerPlan layer_plan(int layer, const Batch& batch);
+  LayerPlan layer_plan(const Visit& visit, const Batch& batch);
   RecurrentState::Update state_of(int layer, const Batch& batch);
-  // Describes a step that takes these batches together.
-  Step next_step(int layer, const Sweep& sweep, std::span<const Batch> batches, bool begins_sweep) const;
+  // Describes a step that takes these batches of a visit together.
+  static Step step_of(const Visit& visit, std::span<const Batch> batches);
 
   using Output = void (Executor::*)(float* hidden, int n_rows, float* out);
   // Calls on_row with the output [width] of each of the prompt's rows, computed some rows at a time.
@@ -114,7 +110,6 @@ class ForwardPass {
   const int n_together_;
   const std::int32_t n_tokens_;  // of the prompt
   const std::int32_t first_position_;
-  const bool reads_all_rows_;
   const RowSchedule schedule_;
   SuffixQueries queries_;
   const std::vector<QueryEvidence*> recorders_;

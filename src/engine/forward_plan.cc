@@ -1,12 +1,26 @@
 #include "engine/forward_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace winnow {
 namespace {
 
 // The batches of a sweep where weights are converted, or experts read, for the rows of a whole sweep.
 constexpr std::size_t kSweepBatches = 4;
+
+// Returns those of consecutive batches whose hidden states somebody reads after a layer. After the last one nobody
+// reads suffixes, and mostly only the prompt's last row. A recurrence needs its rows.
+std::span<const RowSchedule::Batch> read_batches(std::span<const RowSchedule::Batch> batches, const ForwardPlan& plan,
+                                                 const ModelSpec& spec, int layer) {
+  if (layer + 1 < spec.n_layer() || spec.layer(layer).kind == LayerKind::kRecurrent) return batches;
+  const auto is_read = [&](const RowSchedule::Batch& batch) {
+    if (batch.is_suffix) return false;
+    return plan.reads_all_rows || batch.rows.first_row + batch.rows.n_rows == plan.n_tokens();
+  };
+  const auto first = std::find_if(batches.begin(), batches.end(), is_read);
+  return {first, std::find_if_not(first, batches.end(), is_read)};
+}
 
 }  // namespace
 
@@ -17,7 +31,7 @@ std::int32_t ForwardPlan::n_rows() const {
 }
 
 RowSchedule::RowSchedule(const ForwardPlan& plan, const ModelSpec& spec, bool waits_for_weights)
-    : spec_(spec), layers_(plan.layers), n_together_(plan.n_together), n_batch_(plan.n_batch), repeat_(plan.repeat) {
+    : n_batch_(plan.n_batch), repeat_(plan.repeat) {
   const std::int32_t n_tokens = plan.n_tokens();
   add_part(0, n_tokens, plan.first_position, {});
   n_prompt_batches_ = batches_.size();
@@ -38,7 +52,7 @@ RowSchedule::RowSchedule(const ForwardPlan& plan, const ModelSpec& spec, bool wa
                                  .near_first = plan.first_position + std::max(first - repeat_->n_near, 0),
                                  .near_end = plan.first_position + std::min(end + repeat_->n_near, n_tokens)};
   }
-  sweeps_ = make_sweeps(plan.is_awaited, waits_for_weights);
+  add_visits(plan, spec, make_sweeps(plan, waits_for_weights));
 }
 
 void RowSchedule::add_part(std::int32_t first_row, std::int32_t n_rows, std::int32_t first_position,
@@ -67,8 +81,9 @@ std::optional<RepeatedPart> RowSchedule::begun_part(const Batch& batch) const {
   return std::find_if(suffixes_.begin(), suffixes_.end(), is_begun)->repeated;
 }
 
-std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(bool is_awaited, bool waits_for_weights) const {
-  if (!is_awaited || (n_together_ == 1 && layers_.size() > 1)) return {{.first = 0, .last = batches_.size()}};
+std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(const ForwardPlan& plan, bool waits_for_weights) const {
+  const bool goes_layer_by_layer = plan.n_together == 1 && plan.layers.size() > 1;
+  if (!plan.is_awaited || goes_layer_by_layer) return {{.first = 0, .last = batches_.size()}};
   const std::size_t n = waits_for_weights ? kSweepBatches : 1;
   std::vector<Sweep> sweeps;
   for (std::size_t first = 0; first < n_prompt_batches_; first += n) {
@@ -78,22 +93,42 @@ std::vector<RowSchedule::Sweep> RowSchedule::make_sweeps(bool is_awaited, bool w
   return sweeps;
 }
 
-std::span<const RowSchedule::Batch> RowSchedule::batches_of(const Sweep& sweep, int layer) const {
-  const bool is_shared = spec_.layer(layer).kind == LayerKind::kSharedAttention;
+void RowSchedule::add_visits(const ForwardPlan& plan, const ModelSpec& spec, std::span<const Sweep> sweeps) {
+  n_sweeps_ = sweeps.size();
+  for (int first = plan.layers.first; first < plan.layers.last; first += plan.n_together) {
+    const int last = std::min(first + plan.n_together, plan.layers.last);
+    for (const Sweep& sweep : sweeps) {
+      bool begins_sweep = first == plan.layers.first;
+      for (int l = first; l < last; ++l) {
+        const std::span<const Batch> batches = batches_of(sweep, spec, l);
+        if (batches.empty()) continue;
+        visits_.push_back({.layer = l,
+                           .batches = batches,
+                           .read = read_batches(batches, plan, spec, l),
+                           .begins_sweep = std::exchange(begins_sweep, false)});
+      }
+    }
+  }
+  std::vector<bool> is_ended(static_cast<std::size_t>(plan.layers.last));
+  for (auto visit = visits_.rbegin(); visit != visits_.rend(); ++visit) {
+    auto is_layer_ended = is_ended[static_cast<std::size_t>(visit->layer)];
+    visit->ends_layer = !is_layer_ended;
+    is_layer_ended = true;
+  }
+}
+
+std::span<const RowSchedule::Batch> RowSchedule::batches_of(const Sweep& sweep, const ModelSpec& spec,
+                                                            int layer) const {
+  const bool is_shared = spec.layer(layer).kind == LayerKind::kSharedAttention;
   const std::size_t n = is_shared ? n_prompt_batches_ : replays(layer) ? n_early_batches_ : batches_.size();
   const std::size_t first = std::min(sweep.first, n), last = std::min(sweep.last, n);
   return std::span(batches_).subspan(first, last - first);
 }
 
-bool RowSchedule::ends_layer(const Sweep& sweep, int layer) const {
-  return std::all_of(sweeps_.begin() + (&sweep - sweeps_.data()) + 1, sweeps_.end(),
-                     [&](const Sweep& later) { return batches_of(later, layer).empty(); });
-}
-
 std::int64_t RowSchedule::work_total() const {
   std::int64_t n = 0;
-  for (int l = layers_.first; l < layers_.last; ++l) {
-    for (const Batch& batch : batches_of({.first = 0, .last = batches_.size()}, l)) n += batch.rows.n_rows;
+  for (const Visit& visit : visits_) {
+    for (const Batch& batch : visit.batches) n += batch.rows.n_rows;
   }
   return n;
 }

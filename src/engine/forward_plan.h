@@ -68,19 +68,28 @@ class RowSchedule {
     std::int32_t first_row = 0, n_rows = 0;
     std::optional<RepeatedPart> repeated{};  // by a late one
   };
-  // A range of batches that go through the layers taken together before the next range does.
-  struct Sweep {
-    std::size_t first = 0, last = 0;
+  // Consecutive batches that go through one layer, one after the other.
+  struct Visit {
+    int layer = 0;
+    std::span<const Batch> batches;  // at least one
+    std::span<const Batch> read;  // those of them whose hidden states somebody reads afterwards: in the last layer few
+    bool begins_sweep = false;    // a group of batches that goes through the layers taken together before the next does
+    bool ends_layer = false;      // no later visit is the layer's
+
+    bool is_of_suffixes() const { return batches.front().is_suffix; }
   };
 
-  // Sweeps have several batches if they wait for weights, which are converted, or read as experts, once a sweep. `spec`
-  // must outlive the schedule.
+  // Sweeps have several batches if they wait for weights, which are converted, or read as experts, once a sweep.
   RowSchedule(const ForwardPlan& plan, const ModelSpec& spec, bool waits_for_weights);
+  RowSchedule(const RowSchedule&) = delete;  // visits refer to the batches
+  RowSchedule& operator=(const RowSchedule&) = delete;
 
-  std::span<const Sweep> sweeps() const { return sweeps_; }
+  // Returns the whole pass in order.
+  std::span<const Visit> visits() const { return visits_; }
+  // Returns the number of sweeps, those without a row of these layers included: all ranks count alike.
+  std::size_t n_sweeps() const { return n_sweeps_; }
   std::span<const Suffix> suffixes() const { return suffixes_; }
   bool has_suffixes() const { return n_prompt_batches_ < batches_.size(); }
-  bool is_of_suffixes(const Sweep& sweep) const { return sweep.first > 0 && sweep.first == n_prompt_batches_; }
   // Returns whether a layer is one of those before the late repeat, or the one that it begins with.
   bool replays(int layer) const { return repeat_ && layer < repeat_->first_layer; }
   bool begins_repeat(int layer) const { return repeat_ && layer == repeat_->first_layer; }
@@ -89,28 +98,30 @@ class RowSchedule {
   std::vector<RepeatedPart> repeated_parts() const;
   std::optional<RepeatedPart> begun_part(const Batch& batch) const;
 
-  // Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own
-  // are no longer there. Those of a late repeat begin at its first layer.
-  std::span<const Batch> batches_of(const Sweep& sweep, int layer) const;
-  // Returns whether no later sweep has batches of the layer.
-  bool ends_layer(const Sweep& sweep, int layer) const;
   // Returns the sum of all layers' rows.
   std::int64_t work_total() const;
 
  private:
-  void add_part(std::int32_t first_row, std::int32_t n_rows, std::int32_t first_position, const Batch& kind);
-  std::vector<Sweep> make_sweeps(bool is_awaited, bool waits_for_weights) const;
+  // A range of batches_.
+  struct Sweep {
+    std::size_t first = 0, last = 0;
+  };
 
-  const ModelSpec& spec_;
-  const LayerRange layers_;
-  const int n_together_;
+  void add_part(std::int32_t first_row, std::int32_t n_rows, std::int32_t first_position, const Batch& kind);
+  std::vector<Sweep> make_sweeps(const ForwardPlan& plan, bool waits_for_weights) const;
+  void add_visits(const ForwardPlan& plan, const ModelSpec& spec, std::span<const Sweep> sweeps);
+  // Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own
+  // are no longer there. Those of a late repeat begin at its first layer.
+  std::span<const Batch> batches_of(const Sweep& sweep, const ModelSpec& spec, int layer) const;
+
   const std::int32_t n_batch_;
   const std::optional<LateRepeat> repeat_;
   std::vector<Batch> batches_;                              // of one layer
   std::size_t n_prompt_batches_ = 0, n_early_batches_ = 0;  // the second: without those of the late repeat
   std::int32_t first_repeated_ = 0;
   std::vector<Suffix> suffixes_;
-  std::vector<Sweep> sweeps_;
+  std::size_t n_sweeps_ = 0;
+  std::vector<Visit> visits_;
 };
 
 }  // namespace winnow

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,33 +23,28 @@ ModelSpec model_of(int n_layer, int first_shared_layer) {
   return spec;
 }
 
-// Follows a schedule as the pass does: the layers taken together, sweep by sweep. Fails unless every batch begins with
+// Follows a schedule as the pass does. Fails unless every batch begins with
 // the row after the last one of its part in that layer, and has been through the layer before. Returns the number of
 // rows that each layer had when it ended.
 std::vector<std::int64_t> follow(const RowSchedule& schedule, const ForwardPlan& plan) {
   std::vector<std::int64_t> rows_at_end(static_cast<std::size_t>(plan.layers.last), -1);
   std::map<int, std::int64_t> n_through;               // of each layer
   std::map<std::pair<int, std::int32_t>, int> passed;  // number of times that a row went through a layer
-  for (int first = plan.layers.first; first < plan.layers.last; first += plan.n_together) {
-    const int last = std::min(first + plan.n_together, plan.layers.last);
-    for (const RowSchedule::Sweep& sweep : schedule.sweeps()) {
-      for (int l = first; l < last; ++l) {
-        const auto batches = schedule.batches_of(sweep, l);
-        for (const RowSchedule::Batch& batch : batches) {
-          EXPECT_LE(batch.rows.n_rows, plan.n_batch);
-          for (std::int32_t r = batch.rows.first_row; r < batch.rows.first_row + batch.rows.n_rows; ++r) {
-            EXPECT_EQ(passed[std::pair(l, r)]++, 0) << "layer " << l << ", row " << r;
-            const bool begins = batch.is_late && l == plan.repeat->first_layer;
-            const bool is_due = l == plan.layers.first || begins || passed[std::pair(l - 1, r)] == 1;
-            EXPECT_TRUE(is_due) << "layer " << l << ", row " << r;
-          }
-          n_through[l] += batch.rows.n_rows;
-        }
-        if (batches.empty() || !schedule.ends_layer(sweep, l)) continue;
-        EXPECT_EQ(rows_at_end[static_cast<std::size_t>(l)], -1) << "layer " << l << " ends twice";
-        rows_at_end[static_cast<std::size_t>(l)] = n_through[l];
+  for (const RowSchedule::Visit& visit : schedule.visits()) {
+    const int l = visit.layer;
+    for (const RowSchedule::Batch& batch : visit.batches) {
+      EXPECT_LE(batch.rows.n_rows, plan.n_batch);
+      for (std::int32_t r = batch.rows.first_row; r < batch.rows.first_row + batch.rows.n_rows; ++r) {
+        EXPECT_EQ(passed[std::pair(l, r)]++, 0) << "layer " << l << ", row " << r;
+        const bool begins = batch.is_late && l == plan.repeat->first_layer;
+        const bool is_due = l == plan.layers.first || begins || passed[std::pair(l - 1, r)] == 1;
+        EXPECT_TRUE(is_due) << "layer " << l << ", row " << r;
       }
+      n_through[l] += batch.rows.n_rows;
     }
+    if (!visit.ends_layer) continue;
+    EXPECT_EQ(rows_at_end[static_cast<std::size_t>(l)], -1) << "layer " << l << " ends twice";
+    rows_at_end[static_cast<std::size_t>(l)] = n_through[l];
   }
   return rows_at_end;
 }
@@ -105,8 +101,10 @@ TEST(RowScheduleTest, PartsBeginAtThePositionsAfterThePrompt) {
   constexpr Expected kExpected[] = {{0, 4, 100, true, false},  {4, 4, 104, false, false}, {8, 2, 108, false, false},
                                     {10, 3, 110, true, false}, {13, 4, 110, true, false}, {17, 1, 114, false, false},
                                     {18, 4, 110, true, true},  {22, 3, 114, false, true}, {25, 3, 110, true, true}};
-  ASSERT_EQ(schedule.sweeps().size(), 1U);
-  const auto batches = schedule.batches_of(schedule.sweeps()[0], 1);
+  const auto visits = schedule.visits();
+  ASSERT_EQ(visits.size(), 2U);
+  EXPECT_EQ(visits[0].batches.size(), 6U);  // the late repeat begins at layer 1
+  const auto batches = visits[1].batches;
   ASSERT_EQ(batches.size(), std::size(kExpected));
   for (std::size_t i = 0; i < batches.size(); ++i) {
     EXPECT_EQ(batches[i].rows.first_row, kExpected[i].first_row) << i;
@@ -123,9 +121,46 @@ TEST(RowScheduleTest, PartsBeginAtThePositionsAfterThePrompt) {
   EXPECT_EQ(numbers(schedule.begun_part(batches[8])), (std::vector{107, 110, 105, 110}));
   EXPECT_FALSE(schedule.suffixes()[1].repeated);
   EXPECT_EQ(numbers(schedule.suffixes()[3].repeated), (std::vector{107, 110, 105, 110}));
-  EXPECT_EQ(schedule.batches_of(schedule.sweeps()[0], 0).size(), 6U);  // the late repeat begins at layer 1
   EXPECT_EQ(schedule.first_repeated(), 18);
   EXPECT_EQ(plan.n_rows(), 28);
+}
+
+TEST(RowScheduleTest, OfTheLastLayerOnlyWhatSomebodyReads) {
+  const ModelSpec spec = model_of(2, 2);
+  const std::vector<Token> tokens(10);
+  const std::vector<std::vector<Token>> suffixes = {std::vector<Token>(3)};
+  ForwardPlan plan{.layers = spec.all_layers(), .tokens = tokens, .suffixes = suffixes, .n_batch = 4};
+  plan.reads_all_rows = false;
+  const RowSchedule last(plan, spec, false);
+  ASSERT_EQ(last.visits().size(), 2U);
+  EXPECT_EQ(last.visits()[0].read.size(), 4U);
+  ASSERT_EQ(last.visits()[1].read.size(), 1U);
+  EXPECT_EQ(last.visits()[1].read[0].rows.first_row, 8);
+  plan.reads_all_rows = true;
+  const RowSchedule all(plan, spec, false);
+  EXPECT_EQ(all.visits()[1].read.size(), 3U);
+}
+
+TEST(RowScheduleTest, AwaitedRowsGoThroughTheLayersSweepBySweep) {
+  const ModelSpec spec = model_of(2, 2);
+  const std::vector<Token> tokens(10);
+  const std::vector<std::vector<Token>> suffixes = {std::vector<Token>(3)};
+  ForwardPlan plan{.layers = spec.all_layers(), .tokens = tokens, .suffixes = suffixes, .n_batch = 2, .n_together = 2};
+  plan.is_awaited = true;
+  const auto order = [&](bool waits_for_weights) {
+    const RowSchedule schedule(plan, spec, waits_for_weights);
+    std::string text;
+    for (const RowSchedule::Visit& visit : schedule.visits()) {
+      text += visit.begins_sweep ? " |" : " ";
+      text += std::to_string(visit.layer) + "x" + std::to_string(visit.batches.size());
+      if (visit.ends_layer) text += "!";
+    }
+    return text;
+  };
+  EXPECT_EQ(order(true), " |0x4 1x4 |0x1 1x1 |0x2! 1x2!");
+  EXPECT_EQ(order(false), " |0x1 1x1 |0x1 1x1 |0x1 1x1 |0x1 1x1 |0x1 1x1 |0x2! 1x2!");
+  plan.n_together = 1;
+  EXPECT_EQ(order(true), " |0x7! 1x7!");
 }
 
 }  // namespace
