@@ -42,6 +42,16 @@ std::vector<float> kept_scores(const ScoredLayer& layer, int h, const std::vecto
   return scores;
 }
 
+// Returns whether a layer's entries, or what they are stored in, would change.
+bool is_due(const ScoredLayer& layer, const std::vector<std::int64_t>& budget,
+            const std::vector<std::int64_t>& n_high) {
+  bool is_due = layer.is_new;
+  for (std::size_t h = 0; h < budget.size(); ++h) {
+    is_due |= budget[h] != std::ssize(layer.stored[h]) || n_high[h] != layer.n_high[h];
+  }
+  return is_due;
+}
+
 }  // namespace
 
 void Cut::State::check_shape() const {
@@ -81,57 +91,53 @@ void Cut::State::add(LayerScoring& scoring) {
   layers.push_back(std::move(layer));
 }
 
-std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
-                                        const ParallelFor& parallel_for) {
+void Cut::State::cut_head(LayerCut& cut, int h, std::int64_t budget, std::int64_t n_high) {
+  ScoredLayer& layer = layers[cut.layer];
+  std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
+                                         ? layer.stored[h]
+                                         : parts.selector->select(layer.ranking->head(h), budget, options);
+  cut.kept[h] = kept_indices(layer, h, chosen);
+  cut.high[h] = high_entries(shape.high,
+                             {.kept = cut.kept[h],
+                              .chosen = chosen,
+                              .order = layer.ranking->head(h).order,
+                              .n_sinks = layer.n_sinks[h],
+                              .n_window = layer.n_window[h]},
+                             n_high);
+  if (needs.earlier_scores) cut.scores[h] = kept_scores(layer, h, chosen);
+  report.high[cut.layer][h] = static_cast<std::int32_t>(n_high);
+  layer.n_high[h] = n_high;
+  layer.stored[h] = std::move(chosen);
+}
+
+std::vector<LayerCut> Cut::State::apply(const HeadCounts& budgets, const ParallelFor& parallel_for) {
+  const HeadCounts high = high_budgets(budgets);
   std::vector<LayerCut> cuts;
-  const std::vector<std::vector<std::int64_t>> high = high_budgets(first_layer, budgets);
   struct Item {
     std::size_t cut;
     int head;
   };
   std::vector<Item> items;
-  for (int i = 0; i < std::ssize(budgets); ++i) {
-    ScoredLayer& layer = layers[first_layer + i];
+  for (int l = budgets.first_layer(); l < budgets.end_layer(); ++l) {
+    ScoredLayer& layer = layers[l];
     if (layer.is_elsewhere) {
       layer.is_new = false;
       if (!parts.layers->is_global() || !shape.fixed_budget.empty()) continue;
-      for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
-        layer.stored[h].resize(budgets[i][h]);
-        layer.n_high[h] = high[i][h];
-      }
+      for (int h = 0; h < n_kv_head(l); ++h) layer.stored[h].resize(budgets[l][h]);
+      layer.n_high = high[l];
       continue;
     }
-    bool is_due = layer.is_new;
-    for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
-      is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || high[i][h] != layer.n_high[h];
-    }
-    if (!is_due) continue;
-    cuts.push_back({.layer = first_layer + i, .kept = {}, .high = {}});
-    cuts.back().kept.resize(n_kv_head(first_layer + i));
-    cuts.back().high.resize(n_kv_head(first_layer + i));
-    if (needs.earlier_scores) cuts.back().scores.resize(n_kv_head(first_layer + i));
-    for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
+    if (!is_due(layer, budgets[l], high[l])) continue;
+    LayerCut& cut = cuts.emplace_back(LayerCut{.layer = l, .kept = {}, .high = {}});
+    cut.kept.resize(n_kv_head(l));
+    cut.high.resize(n_kv_head(l));
+    if (needs.earlier_scores) cut.scores.resize(n_kv_head(l));
+    for (int h = 0; h < n_kv_head(l); ++h) items.push_back({cuts.size() - 1, h});
   }
-  parallel_for(static_cast<int>(items.size()), [&](int item) {
-    LayerCut& cut = cuts[items[item].cut];
-    const int h = items[item].head;
-    ScoredLayer& layer = layers[cut.layer];
-    const std::int64_t budget = budgets[cut.layer - first_layer][h];
-    std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
-                                           ? layer.stored[h]
-                                           : parts.selector->select(layer.ranking->head(h), budget, options);
-    cut.kept[h] = kept_indices(layer, h, chosen);
-    layer.n_high[h] = high[cut.layer - first_layer][h];
-    cut.high[h] = high_entries(shape.high,
-                               {.kept = cut.kept[h],
-                                .chosen = chosen,
-                                .order = layer.ranking->head(h).order,
-                                .n_sinks = layer.n_sinks[h],
-                                .n_window = layer.n_window[h]},
-                               layer.n_high[h]);
-    if (needs.earlier_scores) cut.scores[h] = kept_scores(layer, h, chosen);
-    report.high[cut.layer][h] = static_cast<std::int32_t>(layer.n_high[h]);
-    layer.stored[h] = std::move(chosen);
+  parallel_for(static_cast<int>(items.size()), [&](int i) {
+    const int h = items[i].head;
+    LayerCut& cut = cuts[items[i].cut];
+    cut_head(cut, h, budgets[cut.layer][h], high[cut.layer][h]);
   });
   for (const LayerCut& cut : cuts) layers[cut.layer].is_new = false;
   return cuts;
@@ -139,10 +145,8 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
 
 // Returns the cuts that are due once a layer has been added.
 std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
-  int first_layer = 0;
   newest_high.clear();
-  const std::vector<std::vector<std::int64_t>> budgets = due(parallel_for, first_layer);
-  std::vector<LayerCut> cuts = apply(first_layer, budgets, parallel_for);
+  std::vector<LayerCut> cuts = apply(due(parallel_for), parallel_for);
   std::int64_t n_stored = 0;
   for (const ScoredLayer& layer : layers) n_stored += layer.n_stored();
   report.stage_stored.push_back(n_stored);
@@ -263,38 +267,50 @@ std::int64_t Cut::n_protected() const {
   return n;
 }
 
-std::vector<LayerCut> Cut::narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for) {
-  State& state = *state_;
-  if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
-  // The state that apply() changes, except the rankings.
+// Puts back, at the end of a scope, what due() and apply() change of a cut.
+class Cut::State::Trial {
+ public:
+  explicit Trial(State& state) : state_(state), report_(state.report), shape_(state.shape) {
+    for (const ScoredLayer& layer : state.layers) stored_.push_back({layer.stored, layer.n_high});
+  }
+  ~Trial() {
+    for (std::size_t l = 0; l < stored_.size(); ++l) {
+      state_.layers[l].stored = std::move(stored_[l].candidates);
+      state_.layers[l].n_high = std::move(stored_[l].n_high);
+    }
+    std::swap(state_.report, report_);
+    std::swap(state_.shape, shape_);
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+ private:
   struct Stored {
     std::vector<std::vector<std::int32_t>> candidates;
     std::vector<std::int64_t> n_high;
   };
-  std::vector<Stored> stored;
-  for (const ScoredLayer& layer : state.layers) stored.push_back({layer.stored, layer.n_high});
-  const CutReport report = state.report;
-  const CutShape shape = state.shape;
+  State& state_;
+  std::vector<Stored> stored_;  // [n_layer]
+  CutReport report_;
+  CutShape shape_;
+};
+
+std::vector<LayerCut> Cut::narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
+  const State::Trial trial(state);
   state.shape.total = total;
   state.shape.high.fraction = high_fraction;
   state.layer_budgets.clear();
   state.joint_budgets.clear();
-  int first_layer = 0;
-  std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
-  for (std::size_t l = 0; l < budgets.size(); ++l) {
+  HeadCounts budgets = state.due(parallel_for);
+  for (int l = budgets.first_layer(); l < budgets.end_layer(); ++l) {
     // A rounded share may grow by one although its budget shrinks.
     for (std::size_t h = 0; h < budgets[l].size(); ++h) {
       budgets[l][h] = std::min(budgets[l][h], std::ssize(state.layers[l].stored[h]));
     }
   }
-  std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
-  for (std::size_t l = 0; l < stored.size(); ++l) {
-    state.layers[l].stored = std::move(stored[l].candidates);
-    state.layers[l].n_high = std::move(stored[l].n_high);
-  }
-  state.report = report;
-  state.shape = shape;
-  return cuts;
+  return state.apply(budgets, parallel_for);
 }
 
 const CutReport& Cut::report() const { return state_->report; }

@@ -132,33 +132,37 @@ void Cut::State::fill_report(int l, std::vector<double> head_share, const std::v
   }
 }
 
+HeadRequest Cut::State::head_request(int l, std::int64_t budget) {
+  HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
+  if (const HeadTable* table = parts.heads->table()) {
+    const std::vector<double> weights = table->weights(shape, options);
+    const std::span<const double> layer = of_layer(weights, l);
+    request.weights.assign(layer.begin(), layer.end());
+  }
+  return request;
+}
+
 // Returns the candidates that each head of the layers seen keeps in this stage: the most that it can still get.
-std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
+HeadCounts Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
   const int n_seen = static_cast<int>(layers.size());
   const std::vector<double> shares = layer_shares(n_seen);
-  std::vector<std::vector<std::int64_t>> ceilings(n_seen);
+  HeadCounts ceilings(0);
+  for (int l = 0; l < n_seen; ++l) ceilings.add(std::vector<std::int64_t>(n_kv_head(l)));
   parallel_for(n_seen, [&](int l) {
-    ceilings[l].resize(n_kv_head(l));
     if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
-    HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
-    if (const HeadTable* table = parts.heads->table()) {
-      const std::vector<double> weights = table->weights(shape, options);
-      const std::span<const double> layer = of_layer(weights, l);
-      request.weights.assign(layer.begin(), layer.end());
-    }
-    ceilings[l] = parts.heads->ceilings(request, options);
+    ceilings[l] = parts.heads->ceilings(head_request(l, budget), options);
   });
   return ceilings;
 }
 
 // Returns how many of the best `left` candidates of all layers seen each head has. The best `floor` candidates of each
 // head come before all others; equal scores go to the later token, then to the lower layer and head.
-std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
-  std::vector<std::vector<std::int64_t>> counts;
+HeadCounts Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
+  HeadCounts counts(0);
   std::vector<RankedHead> heads;
   for (int l = 0; l < std::ssize(layers); ++l) {
-    counts.emplace_back(shape.heads[l], 0);
+    counts.add(std::vector<std::int64_t>(n_kv_head(l)));
     for (int h = 0; h < n_kv_head(l); ++h) {
       // A candidate that a stage dropped cannot come back: a head's survivors here are the first of its ranking.
       const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
@@ -173,23 +177,22 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t le
   return counts;
 }
 
-std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
+HeadCounts Cut::State::global_budgets() const {
   // The floor is the same in every stage of the cascade.
   return global_counts(shared_total(), std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads()));
 }
 
 // Returns the number of entries of each head that are stored in more bits. They are the best of the whole model if the
 // method ranks it as a whole; else each head of a layer gets the same fraction of its entries.
-std::vector<std::vector<std::int64_t>> Cut::State::high_budgets(int first_layer,
-                                                                const std::vector<std::vector<std::int64_t>>& budgets) {
-  std::vector<std::vector<std::int64_t>> high;
+HeadCounts Cut::State::high_budgets(const HeadCounts& budgets) {
+  HeadCounts high(budgets.first_layer());
   std::vector<std::int64_t> kept;
   double n_window = 0, n_kept = 0;
-  for (int i = 0; i < std::ssize(budgets); ++i) {
-    high.emplace_back(budgets[i].size(), 0);
-    for (int h = 0; h < std::ssize(budgets[i]); ++h) {
-      kept.push_back(layers[first_layer + i].n_protected(h) + budgets[i][h]);
-      n_window += layers[first_layer + i].n_window[h];
+  for (int l = budgets.first_layer(); l < budgets.end_layer(); ++l) {
+    high.add(std::vector<std::int64_t>(budgets[l].size()));
+    for (int h = 0; h < std::ssize(budgets[l]); ++h) {
+      kept.push_back(layers[l].n_protected(h) + budgets[l][h]);
+      n_window += layers[l].n_window[h];
       n_kept += static_cast<double>(kept.back());
     }
   }
@@ -198,90 +201,92 @@ std::vector<std::vector<std::int64_t>> Cut::State::high_budgets(int first_layer,
   if (parts.layers->is_global() && shape.fixed_budget.empty()) {
     const double total = std::min(n_kept, static_cast<double>(shape.total));
     const double wanted = std::max(shape.high.fraction * total - n_window, 0.0);
-    const std::vector<std::vector<std::int64_t>> best = global_counts(static_cast<std::int64_t>(wanted), 0);
-    newest_high = best.back();
+    const HeadCounts best = global_counts(static_cast<std::int64_t>(wanted), 0);
+    newest_high = best[best.end_layer() - 1];
     std::vector<double> weights;
-    for (std::size_t l = 0; l < best.size(); ++l) {
+    for (int l = 0; l < best.end_layer(); ++l) {
       for (std::size_t h = 0; h < best[l].size(); ++h) {
         weights.push_back(static_cast<double>(layers[l].n_window[h] + best[l][h]));
       }
     }
     const std::vector<std::int64_t> counts = high_counts(shape.high, total, weights, kept, is_stage);
     auto at = counts.begin();
-    for (std::vector<std::int64_t>& layer : high) {
-      for (std::int64_t& n : layer) n = *at++;
+    for (int l = high.first_layer(); l < high.end_layer(); ++l) {
+      for (std::int64_t& n : high[l]) n = *at++;
     }
     return high;
   }
   auto at = kept.begin();
-  for (std::vector<std::int64_t>& layer : high) {
-    const std::span<const std::int64_t> of_layer(at, layer.size());
+  for (int l = high.first_layer(); l < high.end_layer(); ++l) {
+    const std::span<const std::int64_t> of_layer(at, high[l].size());
     const std::vector<double> weights(of_layer.begin(), of_layer.end());
-    layer = high_counts(shape.high, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
-    at += std::ssize(layer);
+    high[l] =
+        high_counts(shape.high, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
+    at += std::ssize(high[l]);
   }
   return high;
 }
 
-// Returns the budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
-std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parallel_for, int& first_layer) {
+// Returns the newest layer's budgets where the shape fixes them.
+HeadCounts Cut::State::fixed_budgets() {
   const int newest = static_cast<int>(layers.size()) - 1;
-  first_layer = newest;
-  if (!shape.fixed_budget.empty()) {
-    std::vector<std::int64_t> budget;
-    for (int h = 0; h < n_kv_head(newest); ++h) {
-      const std::int64_t fixed = shape.fixed_budget[shape.first_head(newest) + h];
-      budget.push_back(std::clamp<std::int64_t>(fixed - n_protected(newest, h), 0, n_candidates(newest, h)));
-    }
-    fill_report(newest, {budget.begin(), budget.end()}, budget);
-    report.layer_share[newest] = static_cast<double>(sum(budget));
-    return {budget};
+  std::vector<std::int64_t> budget;
+  for (int h = 0; h < n_kv_head(newest); ++h) {
+    const std::int64_t fixed = shape.fixed_budget[shape.first_head(newest) + h];
+    budget.push_back(std::clamp<std::int64_t>(fixed - n_protected(newest, h), 0, n_candidates(newest, h)));
   }
-  if (!is_prefill && !is_last()) return {};
+  fill_report(newest, {budget.begin(), budget.end()}, budget);
+  report.layer_share[newest] = static_cast<double>(sum(budget));
+  HeadCounts budgets(newest);
+  budgets.add(std::move(budget));
+  return budgets;
+}
+
+// Returns the budgets of the layers from first_layer to the newest by a table that shares the total among all heads.
+HeadCounts Cut::State::joint_head_budgets(int first_layer) {
+  if (joint_budgets.empty()) allot_joint();
+  HeadCounts budgets(first_layer);
+  for (int l = first_layer; l < std::ssize(layers); ++l) {
+    const std::span<const std::int64_t> layer = of_layer(joint_budgets, l);
+    budgets.add({layer.begin(), layer.end()});
+    fill_report(l, {}, budgets[l]);
+  }
+  return budgets;
+}
+
+// Returns the budgets of the layers from first_layer to the newest: each layer's heads share its own budget.
+HeadCounts Cut::State::layered_budgets(int first_layer, const ParallelFor& parallel_for) {
+  if (layer_budgets.empty()) allot_layers();
+  HeadCounts budgets(first_layer);
+  for (int l = first_layer; l < std::ssize(layers); ++l) budgets.add(std::vector<std::int64_t>(n_kv_head(l)));
+  parallel_for(budgets.end_layer() - first_layer, [&](int i) {
+    const int l = first_layer + i;
+    if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
+    std::vector<double> shares = parts.heads->shares(head_request(l, layer_budgets[l]), options);
+    budgets[l] = round_shares(shares, layer_budgets[l]);
+    fill_report(l, std::move(shares), budgets[l]);
+  });
+  return budgets;
+}
+
+// Returns the budgets that are to be carried out now, of the layers from some one to the newest; empty if none.
+HeadCounts Cut::State::due(const ParallelFor& parallel_for) {
+  const int newest = static_cast<int>(layers.size()) - 1;
+  if (!shape.fixed_budget.empty()) return fixed_budgets();
+  if (!is_prefill && !is_last()) return HeadCounts(newest);
 
   const bool is_global = parts.layers->is_global();
-  if (in_cascade() && !is_last()) {
-    first_layer = 0;
-    return is_global ? global_budgets() : stage_ceilings(parallel_for);
-  }
-  if (in_cascade() || !is_prefill || is_final) first_layer = 0;
-
-  std::vector<std::vector<std::int64_t>> budgets;
+  if (in_cascade() && !is_last()) return is_global ? global_budgets() : stage_ceilings(parallel_for);
   if (is_global) {
-    budgets = global_budgets();
+    HeadCounts budgets = global_budgets();
     for (int l = 0; l <= newest; ++l) {
       report.layer_share[l] = static_cast<double>(sum(budgets[l]));
       fill_report(l, {budgets[l].begin(), budgets[l].end()}, budgets[l]);
     }
     return budgets;
   }
-  const HeadTable* table = parts.heads->table();
-  if (parts.joint_table() != nullptr) {
-    if (joint_budgets.empty()) allot_joint();
-    for (int l = first_layer; l <= newest; ++l) {
-      const std::span<const std::int64_t> layer = of_layer(joint_budgets, l);
-      budgets.emplace_back(layer.begin(), layer.end());
-      fill_report(l, {}, budgets.back());
-    }
-    return budgets;
-  }
-  if (layer_budgets.empty()) allot_layers();
-  const std::vector<double> weights = table == nullptr ? std::vector<double>{} : table->weights(shape, options);
-  budgets.resize(newest + 1 - first_layer);
-  parallel_for(static_cast<int>(budgets.size()), [&](int i) {
-    const int l = first_layer + i;
-    budgets[i].resize(n_kv_head(l));
-    if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
-    HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
-    if (table != nullptr) {
-      const std::span<const double> layer = of_layer(weights, l);
-      request.weights.assign(layer.begin(), layer.end());
-    }
-    std::vector<double> shares = parts.heads->shares(request, options);
-    budgets[i] = round_shares(shares, layer_budgets[l]);
-    fill_report(l, std::move(shares), budgets[i]);
-  });
-  return budgets;
+  const int first_layer = in_cascade() || !is_prefill || is_final ? 0 : newest;
+  return parts.joint_table() != nullptr ? joint_head_budgets(first_layer) : layered_budgets(first_layer, parallel_for);
 }
 
 }  // namespace winnow

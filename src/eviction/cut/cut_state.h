@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "eviction/cut/cut.h"
@@ -18,6 +19,26 @@ namespace winnow {
 struct RankedCandidate {
   float score;
   std::int32_t position;
+};
+
+// A number of entries for each head [n_kv_head] of consecutive layers, by the layers' own numbers.
+class HeadCounts {
+ public:
+  explicit HeadCounts(int first_layer) : first_layer_(first_layer) {}
+
+  int first_layer() const { return first_layer_; }
+  int end_layer() const { return first_layer_ + static_cast<int>(layers_.size()); }
+  bool empty() const { return layers_.empty(); }
+  std::vector<std::int64_t>& operator[](int l) { return layers_[static_cast<std::size_t>(l - first_layer_)]; }
+  const std::vector<std::int64_t>& operator[](int l) const {
+    return layers_[static_cast<std::size_t>(l - first_layer_)];
+  }
+  // Adds the counts of the next layer.
+  void add(std::vector<std::int64_t> counts) { layers_.push_back(std::move(counts)); }
+
+ private:
+  int first_layer_;
+  std::vector<std::vector<std::int64_t>> layers_;
 };
 
 // One layer that has been scored.
@@ -51,6 +72,8 @@ struct ScoredLayer {
 
 // The state of a cut.
 struct Cut::State {
+  class Trial;
+
   EvictionOptions options;
   CutShape shape;
   Parts parts;
@@ -129,18 +152,21 @@ struct Cut::State {
   std::vector<double> layer_shares(int n_seen) const;
   void allot_joint();
   void allot_layers();
-  std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
-  std::vector<std::vector<std::int64_t>> global_counts(std::int64_t left, std::int64_t floor) const;
-  std::vector<std::vector<std::int64_t>> global_budgets() const;
-  std::vector<std::vector<std::int64_t>> high_budgets(int first_layer,
-                                                      const std::vector<std::vector<std::int64_t>>& budgets);
+  HeadRequest head_request(int l, std::int64_t budget);
+  HeadCounts stage_ceilings(const ParallelFor& parallel_for);
+  HeadCounts global_counts(std::int64_t left, std::int64_t floor) const;
+  HeadCounts global_budgets() const;
+  HeadCounts high_budgets(const HeadCounts& budgets);
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
-  std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
+  HeadCounts fixed_budgets();
+  HeadCounts joint_head_budgets(int first_layer);
+  HeadCounts layered_budgets(int first_layer, const ParallelFor& parallel_for);
+  HeadCounts due(const ParallelFor& parallel_for);
   std::vector<LayerCut> cut_due(const ParallelFor& parallel_for);
   std::vector<std::byte> summary_of_newest() const;
   void read_layer(std::span<const std::byte> summary);
-  std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
-                              const ParallelFor& parallel_for);
+  void cut_head(LayerCut& cut, int h, std::int64_t budget, std::int64_t n_high);
+  std::vector<LayerCut> apply(const HeadCounts& budgets, const ParallelFor& parallel_for);
 };
 
 }  // namespace winnow
