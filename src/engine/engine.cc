@@ -147,6 +147,19 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
   if (device == nullptr) model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
 }
 
+void Engine::Impl::check_sessions(std::span<Session* const> sessions) const {
+  for (auto session = sessions.begin(); session != sessions.end(); ++session) {
+    if (*session == nullptr) throw Error(ErrorCode::kInvalidArgument, "one of the sessions is null: give sessions that are open");
+    if (&(*session)->impl().engine_impl() != this) {
+      throw Error(ErrorCode::kInvalidArgument, "a session belongs to another engine: give sessions of one engine");
+    }
+    if (std::find(sessions.begin(), session, *session) != session) {
+      throw Error(ErrorCode::kInvalidArgument, "a session is given twice: give each session once");
+    }
+    (*session)->impl().check_idle();
+  }
+}
+
 void Engine::Impl::rest() {
   const std::lock_guard lock(mutex);
   calls->rest(*this);

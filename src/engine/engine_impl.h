@@ -41,6 +41,8 @@ struct Engine::Impl {
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
   void start_step(std::span<Session* const> sessions, std::span<const Token> tokens);
   void finish_step();
+  // Throws Error(kInvalidArgument) unless each of these is a session of this engine, given once, that nothing holds.
+  void check_sessions(std::span<Session* const> sessions) const;
   // Takes a session that is being destroyed out of the steps under way.
   void forget(const Session::Impl& session);
   // Frees what is kept for the next computation, on all ranks where this one leads them. Called when the engine is

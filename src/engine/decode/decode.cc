@@ -16,16 +16,9 @@ void check_step(const Engine::Impl& engine, std::span<Session* const> sessions, 
   if (sessions.empty() || sessions.size() != tokens.size()) {
     throw Error(ErrorCode::kInvalidArgument, "a step needs one token for each of its sessions");
   }
+  engine.check_sessions(sessions);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     const Session::Impl& session = sessions[i]->impl();
-    if (&session.engine_impl() != &engine) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "a session of this step belongs to another engine: give sessions of one engine");
-    }
-    if (std::count(sessions.begin(), sessions.end(), sessions[i]) > 1) {
-      throw Error(ErrorCode::kInvalidArgument, "a session is in this step twice: give each session once");
-    }
-    session.check_idle();
     session.check_tokens(tokens.subspan(i, 1));
     session.check_cut_after_decode();
   }

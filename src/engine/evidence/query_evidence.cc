@@ -82,22 +82,22 @@ QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec, 
   }
 }
 
-void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers, bool leaves_rows) {
+void QueryEvidence::begin_rows(const Rows& rows) {
   if (!needs_.all_queries && !needs_.log_sum_exp && !needs_.reference_rows) return;
-  first_row_ = first_position;
-  n_rows_ = n_rows;
-  all_layers_ = all_layers;
+  first_row_ = rows.first_position;
+  n_rows_ = rows.n_rows;
+  all_layers_ = rows.of_all_layers;
   std::size_t floats = 0, heads = 0;  // of one row
   for (const Layer& layer : layers_) {
-    floats = all_layers ? floats + layer.row_floats : std::max(floats, layer.row_floats);
-    heads = all_layers ? heads + layer.n_head : std::max(heads, layer.n_head);
+    floats = all_layers_ ? floats + layer.row_floats : std::max(floats, layer.row_floats);
+    heads = all_layers_ ? heads + layer.n_head : std::max(heads, layer.n_head);
   }
-  const auto n = static_cast<std::size_t>(n_rows);
-  leaves_rows_ = needs_.all_queries && leaves_rows;
+  const auto n = static_cast<std::size_t>(rows.n_rows);
+  leaves_rows_ = needs_.all_queries && rows.executor_keeps_queries;
   if (needs_.all_queries && !leaves_rows_) rows_.resize(n * floats);
   if (needs_.log_sum_exp) log_sum_exp_.resize(n * heads);
   if (needs_.reference_rows) {
-    reference_positions_ = choose_reference_rows(first_position, n_rows);
+    reference_positions_ = choose_reference_rows(rows.first_position, rows.n_rows);
     reference_.resize(reference_positions_.size() * floats);
   }
 }

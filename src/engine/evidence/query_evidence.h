@@ -45,10 +45,14 @@ class QueryEvidence {
 
   const EvidenceNeeds& needs() const { return needs_; }
 
-  // Makes room for the rows of the next n_rows tokens, from first_position on, where every row or reference rows are
-  // needed: for one layer at a time (each is cut before the next begins), or for all layers. With leaves_rows, the
-  // executor keeps every row's queries, from the pass's first row on, and they are not recorded.
-  void begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers, bool leaves_rows = false);
+  // The rows of a pass.
+  struct Rows {
+    std::int32_t first_position = 0, n_rows = 0;
+    bool of_all_layers = false;           // else of one at a time: each is cut before the next begins
+    bool executor_keeps_queries = false;  // from the pass's first row on: they are not recorded here
+  };
+  // Makes room for a pass's rows, where every row or reference rows are needed.
+  void begin_rows(const Rows& rows);
   // Frees that room.
   void end_rows();
 

@@ -27,7 +27,9 @@ std::span<const Token> AppendPrefill::chunk() const {
 void AppendPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(chunk().size());
   session_.cache.extend_all(n, session_.n_tokens());
-  if (cut_total_) session_.evidence.begin_rows(session_.n_tokens(), n, true);
+  if (cut_total_) {
+    session_.evidence.begin_rows({.first_position = session_.n_tokens(), .n_rows = n, .of_all_layers = true});
+  }
   ForwardPlan plan = forward_plan(chunk(), session_.n_tokens());
   plan.n_together = engine_impl().pipeline.layers_at_once(engine_impl().layers.size());  // the cache holds all anyway
   begin_forward(plan, sink_, session_.recurrent, {&session_.evidence});

@@ -159,7 +159,9 @@ void LayerPrefill::begin_rows(const std::vector<QueryEvidence*>& recorders) {
   begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
   const bool keeps_queries = engine_impl().executor->keeps_queries() && n_together_ == 1;
-  for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1, keeps_queries);
+  for (QueryEvidence* recorder : recorders) {
+    recorder->begin_rows({.n_rows = n, .of_all_layers = n_together_ > 1, .executor_keeps_queries = keeps_queries});
+  }
   if (!repeats.late) return;
   const auto chooser = std::find_if(groups_.begin(), groups_.end(),  // all groups have the same reference rows
                                     [](const Group& g) { return g.needs.late_repeat && g.needs.reference_rows; });

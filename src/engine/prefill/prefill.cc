@@ -11,25 +11,13 @@
 namespace winnow {
 namespace {
 
-// Throws Error(kInvalidArgument) unless the session is one of this engine.
-void check_engine(const Engine& engine, const Session::Impl& session) {
-  if (session.engine.get() == &engine) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "a session of this prefill belongs to another engine: give sessions of one engine");
-}
-
 // Throws Error(kInvalidArgument) unless these sessions can be in one prefill now.
-void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
+void check_sessions(const Engine::Impl& engine, std::span<Session* const> sessions) {
   if (sessions.empty()) throw Error(ErrorCode::kInvalidArgument, "a prefill needs at least one session");
-  for (std::size_t i = 0; i < sessions.size(); ++i) {
-    const Session::Impl& session = sessions[i]->impl();
-    check_engine(engine, session);
-    if (std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) !=
-        sessions.begin() + static_cast<std::ptrdiff_t>(i)) {
-      throw Error(ErrorCode::kInvalidArgument, "a session is in this prefill twice: give each session once");
-    }
-    session.check_idle();
-    if (sessions.size() == 1) return;
+  engine.check_sessions(sessions);
+  if (sessions.size() == 1) return;
+  for (const Session* given : sessions) {
+    const Session::Impl& session = given->impl();
     const CacheShape shape = session.cache.shape().plain(), first = sessions[0]->impl().cache.shape().plain();
     if (shape.key_type != first.key_type || shape.value_type != first.value_type) {
       throw Error(ErrorCode::kInvalidArgument, "sessions with different entry types cannot share a prefill");
@@ -103,7 +91,7 @@ std::vector<float> Prefill::Impl::read_output() {
 std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engine, std::span<Session* const> sessions,
                                              std::span<const Token> tokens, const PrefillOptions& callbacks,
                                              const LayerObserver* observer) {
-  check_sessions(*engine, sessions);
+  check_sessions(engine->impl(), sessions);
   Session::Impl& first = sessions[0]->impl();
   const bool evicts = first.options.eviction.evicts();
   const auto chunk = static_cast<std::size_t>(first.options.prefill_chunk);
@@ -201,8 +189,8 @@ Prefill Engine::start_prefill(std::span<Session* const> sessions, std::span<cons
 
 Prefill Engine::start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options) {
   const std::lock_guard lock(impl_->mutex);
-  check_engine(*this, session.impl());
-  session.impl().check_idle();
+  Session* const given = &session;
+  impl_->check_sessions(std::span(&given, 1));
   auto prefill =
       std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt, tokens.size());
   prefill->is_append = true;

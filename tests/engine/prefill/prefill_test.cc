@@ -99,7 +99,10 @@ TEST(SharedPrefill, RefusesSessionsThatCannotShare) {
   Session* same[] = {&a, &a};
   Session* types[] = {&a, &c};
   Session* pair[] = {&a, &b};
+  Session* absent[] = {&a, nullptr};
   expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(same, prompt); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(absent, prompt); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->decode(absent, std::vector<Token>{1, 2}); });
   expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(types, prompt); });
   expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill({}, prompt); });
   b.prefill(prompt);
