@@ -1,9 +1,9 @@
-// The interface to libllama-common. Besides call_grammar.cc, call_tree.h and template_limits.cc, this is the only file
-// that includes its headers. They promise no stable interface: scripts/setup.sh takes them from the sources that the
-// library was built from, and tests/model/chat_template_test.cc fails if the two do not fit.
+// The interface to libllama-common: its headers are included by this file, chat_format.h, chat_reader.cc,
+// call_grammar.cc, call_tree.h and template_limits.cc alone. They promise no stable interface: scripts/setup.sh takes
+// them from the sources that the library was built from, and tests/model/chat_template_test.cc fails if the two do not
+// fit.
 #include "text/chat_template.h"
 
-#include <chat-peg-parser.h>
 #include <chat.h>
 #include <ggml-backend.h>
 #include <llama.h>
@@ -11,12 +11,11 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
-#include <random>
 #include <utility>
 
 #include "text/call_grammar.h"
 #include "text/call_ids.h"
+#include "text/chat_format.h"
 #include "text/distinct_names.h"
 #include "text/template_limits.h"
 #include "text/tool_schemas.h"
@@ -291,27 +290,6 @@ ShownTools shown_with_tools(const common_chat_templates* templates, std::span<co
   return shown;
 }
 
-// Returns nine letters and digits, since some templates refuse any other id of a call.
-std::string random_call_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  std::string id(9, ' ');
-  for (char& letter : id) letter = kLetters[random() % kLetters.size()];
-  return id;
-}
-
-// Returns whether more brackets are open than the parser can take, which recurses for each. A client may have written
-// the beginning of an answer.
-bool is_too_deep(std::string_view text) {
-  constexpr int kMostOpen = 200;
-  int n_open = 0;
-  for (const char letter : text) {
-    n_open += letter == '[' || letter == '{' ? 1 : letter == ']' || letter == '}' ? -1 : 0;
-    if (n_open > kMostOpen) return true;
-  }
-  return false;
-}
-
 // Returns the end of the prompt without the `text` at its end that a client has begun to say. A grammar of calls knows
 // nothing of it and begins behind it. The beginning of a call stays, and so does text with which no call may begin.
 std::string without_speech(const std::string& prompt, const std::string& text,
@@ -325,27 +303,98 @@ std::string without_speech(const std::string& prompt, const std::string& text,
   return prompt.substr(0, prompt.size() - text.size());
 }
 
-// Returns the content up to the last of gpt-oss's headers if that is not complete.
-std::string without_open_header(const std::string& content) {
-  const std::size_t begin = content.rfind("<|channel|>");
-  const bool is_open = begin != std::string::npos && content.find("<|message|>", begin) == std::string::npos;
-  return is_open ? content.substr(0, begin) : content;
+// Returns the tools with an outline of their schemas: libllama-common's parser needs no more, and has no bounds for
+// more.
+std::vector<ChatTool> outlined_tools(const common_chat_templates& templates, const ChatOptions& options) {
+  const bool is_python = has_python_calls(chosen(templates, options).src);
+  return with_plain_schemas(options.tools, is_python ? SchemaUse::kQuotingParser : SchemaUse::kParser);
 }
 
-// Returns what `now` has beyond `before`, or "" if it does not begin with it.
-std::string added(const std::string& before, const std::string& now) {
-  return now.starts_with(before) ? now.substr(before.size()) : "";
+// What libllama-common makes of messages.
+struct Rendered {
+  common_chat_params made;
+  bool has_tools = false;
+  std::string parser_of_calls;  // separates thinking
+  bool is_parallel = false;     // an answer may have several calls
+  std::vector<std::string> warnings;
+};
+
+// Renders messages with tools. The model is shown the tools as they are; the parser knows them by their outlines.
+Rendered rendered_with_tools(const common_chat_templates* all, const common_chat_templates* of_calls,
+                             std::span<const ChatMessage> messages, const ChatOptions& options,
+                             const std::vector<ChatTool>& outlined, const DistinctNames& names) {
+  ShownTools shown = shown_with_tools(all, messages, options);
+  ChatOptions plain = options;
+  plain.tools = outlined;
+  common_chat_templates_inputs inputs = inputs_of(messages, plain, of_calls);
+  Rendered rendered{.made = common_chat_templates_apply(of_calls, inputs),
+                    .has_tools = true,
+                    .is_parallel = inputs.parallel_tool_calls,
+                    .warnings = std::move(shown.warnings)};
+  rendered.made.prompt = std::move(shown.text);
+  rendered.made.parser = names.parser_with_own(rendered.made.parser);
+  // Without separation thinking is content, which an answer that has to be a call does not have.
+  inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+  rendered.parser_of_calls = options.separates_thinking
+                                 ? rendered.made.parser
+                                 : names.parser_with_own(common_chat_templates_apply(of_calls, inputs).parser);
+  return rendered;
+}
+
+// Returns where in an answer a grammar of calls begins, by what libllama-common made.
+GrammarStart grammar_start_of(const common_chat_params& made, const DistinctNames& names) {
+  GrammarStart start;
+  start.prefix = made.generation_prompt;
+  start.thinking_begin = made.thinking_start_tag;
+  start.thinking_ends = made.thinking_end_tags;
+  for (const common_grammar_trigger& trigger : made.grammar_triggers) {
+    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words)
+        .push_back(names.text_with_own(trigger.value));
+  }
+  return start;
+}
+
+// Gives the prompt the grammar to which calls are held.
+void hold_to_calls(ChatPrompt& prompt, const Rendered& rendered, const ChatOptions& options) {
+  const common_chat_params& made = rendered.made;
+  GrammarStart& start = prompt.grammar_start;
+  start.is_lazy = options.tool_choice == ToolChoice::kAuto;
+  const bool is_in_thoughts =
+      !made.thinking_start_tag.empty() && made.generation_prompt.find(made.thinking_start_tag) != std::string::npos;
+  const CallForm form{.is_forced = !start.is_lazy,
+                      .is_parallel = rendered.is_parallel,
+                      .may_think = is_in_thoughts || (made.supports_thinking && options.enable_thinking),
+                      .thinking_begin = made.thinking_start_tag};
+  CallGrammar grammar = call_grammar(rendered.parser_of_calls, options.tools, form);
+  // A template may show tools in a form whose calls libllama-common does not know.
+  if (grammar.text.empty()) refuse_tools();
+  prompt.grammar = std::move(grammar.text);
+  prompt.warnings = std::move(grammar.warnings);
+  prompt.warnings.insert(prompt.warnings.end(), rendered.warnings.begin(), rendered.warnings.end());
+  if (start.is_lazy && start.words.empty() && !grammar.begins.empty()) start.patterns = std::move(grammar.begins);
+}
+
+ChatFormat format_of(const Rendered& rendered, const ChatOptions& options) {
+  const common_chat_params& made = rendered.made;
+  ChatFormat format{.parameters = common_chat_parser_params(made)};
+  format.parameters.reasoning_format =
+      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
+  format.parameters.is_continuation = options.continues_last;
+  format.parameters.parse_tool_calls = rendered.has_tools;
+  if (!made.parser.empty()) format.parameters.parser.load(made.parser);
+  const bool has_marks = !made.thinking_start_tag.empty() && !made.thinking_end_tags.empty();
+  if (rendered.has_tools && !options.separates_thinking && has_marks) {
+    format.apart = format.parameters;
+    format.apart->reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+    format.apart->parser = {};
+    format.apart->parser.load(rendered.parser_of_calls);
+    format.thinking_begin = made.thinking_start_tag;
+    format.thinking_end = made.thinking_end_tags.front();
+  }
+  return format;
 }
 
 }  // namespace
-
-struct ChatFormat {
-  common_chat_parser_params parameters;
-  // Set if thinking stays in the text, where the first parser may not find calls after it: a parser that separates
-  // thinking.
-  std::optional<common_chat_parser_params> apart;
-  std::string thinking_begin, thinking_end;
-};
 
 std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add_assistant) const {
   return apply(messages, {.add_answer = add_assistant}).text;
@@ -358,235 +407,30 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   const std::span<const ChatMessage> messages = mapped.empty() ? given : mapped;
   const common_chat_templates* all = templates();
   const bool has_tools = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
-  ChatOptions plain = options;
-  if (has_tools) {
-    const bool is_python = has_python_calls(chosen(*all, options).src);
-    plain.tools = with_plain_schemas(options.tools, is_python ? SchemaUse::kQuotingParser : SchemaUse::kParser);
-  } else {
-    plain.tools.clear();
-  }
-  const DistinctNames names(plain.tools);
-  std::string parser_of_calls;
-  bool is_parallel = false;
-  ShownTools shown;
-  common_chat_params made =
-      within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
-        if (!has_tools) return common_chat_templates_apply(all, inputs_of(messages, options, all));
-        // The model is shown the tools as they are. libllama-common's parser needs only an outline of their schemas,
-        // and has no bounds for more.
-        shown = shown_with_tools(all, messages, options);
-        const common_chat_templates* of_calls = templates_of_calls_.get();
-        common_chat_templates_inputs inputs = inputs_of(messages, plain, of_calls);
-        is_parallel = inputs.parallel_tool_calls;
-        common_chat_params calls = common_chat_templates_apply(of_calls, inputs);
-        calls.prompt = std::move(shown.text);
-        calls.parser = names.parser_with_own(calls.parser);
-        // Without separation thinking is content, which an answer that has to be a call does not have.
-        inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
-        parser_of_calls = options.separates_thinking
-                              ? calls.parser
-                              : names.parser_with_own(common_chat_templates_apply(of_calls, inputs).parser);
-        return calls;
-      });
+  std::vector<ChatTool> outlined = has_tools ? outlined_tools(*all, options) : std::vector<ChatTool>();
+  const DistinctNames names(outlined);  // and gives them such names
+  Rendered rendered = within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
+    if (has_tools) return rendered_with_tools(all, templates_of_calls_.get(), messages, options, outlined, names);
+    return Rendered{.made = common_chat_templates_apply(all, inputs_of(messages, options, all))};
+  });
+  const common_chat_params& made = rendered.made;
   if (has_tools) {
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
     if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) refuse_tools();
   }
-  ChatPrompt prompt{.text = std::move(made.prompt),
-                    .stops = std::move(made.additional_stops),
-                    .shown_tokens = std::move(made.preserved_tokens)};
-  GrammarStart& start = prompt.grammar_start;
-  start.prefix = made.generation_prompt;
-  start.thinking_begin = made.thinking_start_tag;
-  start.thinking_ends = made.thinking_end_tags;
-  for (const common_grammar_trigger& trigger : made.grammar_triggers) {
-    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words)
-        .push_back(names.text_with_own(trigger.value));
-  }
-  if (has_tools && !made.parser.empty()) {
-    start.is_lazy = options.tool_choice == ToolChoice::kAuto;
-    const bool is_in_thoughts =
-        !made.thinking_start_tag.empty() && made.generation_prompt.find(made.thinking_start_tag) != std::string::npos;
-    const CallForm form{.is_forced = !start.is_lazy,
-                        .is_parallel = is_parallel,
-                        .may_think = is_in_thoughts || (made.supports_thinking && options.enable_thinking),
-                        .thinking_begin = made.thinking_start_tag};
-    CallGrammar grammar = call_grammar(parser_of_calls, options.tools, form);
-    // A template may show tools in a form whose calls libllama-common does not know.
-    if (grammar.text.empty()) refuse_tools();
-    prompt.grammar = std::move(grammar.text);
-    prompt.warnings = std::move(grammar.warnings);
-    prompt.warnings.insert(prompt.warnings.end(), shown.warnings.begin(), shown.warnings.end());
-    if (start.is_lazy && start.words.empty() && !grammar.begins.empty()) {
-      start.patterns = std::move(grammar.begins);
-    }
-  }
+  ChatPrompt prompt{
+      .text = std::move(rendered.made.prompt), .stops = made.additional_stops, .shown_tokens = made.preserved_tokens};
+  prompt.grammar_start = grammar_start_of(made, names);
+  if (has_tools && !made.parser.empty()) hold_to_calls(prompt, rendered, options);
   if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
-  auto format = std::make_shared<ChatFormat>();
-  format->parameters = common_chat_parser_params(made);
-  format->parameters.reasoning_format =
-      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
-  format->parameters.is_continuation = options.continues_last;
-  format->parameters.parse_tool_calls = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
-  if (!made.parser.empty()) format->parameters.parser.load(made.parser);
-  if (has_tools && !options.separates_thinking && !made.thinking_start_tag.empty() && !made.thinking_end_tags.empty()) {
-    format->apart = format->parameters;
-    format->apart->reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
-    format->apart->parser = {};
-    format->apart->parser.load(parser_of_calls);
-    format->thinking_begin = made.thinking_start_tag;
-    format->thinking_end = made.thinking_end_tags.front();
-  }
+  auto format = std::make_shared<const ChatFormat>(format_of(rendered, options));
+  GrammarStart& start = prompt.grammar_start;
   if (has_tools && !start.is_lazy && options.continues_last) {
     start.prefix = without_speech(start.prefix, messages.back().content, format->parameters);
   }
   prompt.format = std::move(format);
   return prompt;
 }
-
-struct ChatReader::Impl {
-  std::shared_ptr<const ChatFormat> format;
-  std::string text;
-  // The client has written this of a message that the answer continues. It is neither in a delta nor in `message`.
-  std::string begun_reasoning, begun_content;
-  ChatMessage message;
-  std::size_t n_fitting = 0;                // bytes of `text` that have fitted the format
-  std::optional<std::size_t> n_misfitting;  // bytes of `text` with which it first fitted no more; nullopt: it fits
-  bool is_plain = false;                    // the text has left the format: all that follows is content
-
-  // Returns nullopt if the text does not fit. is_partial: what came before the place where it stops fitting is enough.
-  std::optional<common_chat_msg> parse(bool is_partial) const {
-    if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
-    try {
-      return common_chat_parse(text, is_partial, format->parameters);
-    } catch (const std::exception&) {
-      return format->apart ? parse_apart(is_partial) : std::nullopt;
-    }
-  }
-
-  std::optional<common_chat_msg> parse_apart(bool is_partial) const {
-    try {
-      common_chat_msg parsed = common_chat_parse(text, is_partial, *format->apart);
-      if (parsed.reasoning_content.empty()) return parsed;
-      const bool is_over = !parsed.content.empty() || !parsed.tool_calls.empty();
-      parsed.content =
-          format->thinking_begin + parsed.reasoning_content + (is_over ? format->thinking_end : "") + parsed.content;
-      parsed.reasoning_content.clear();
-      return parsed;
-    } catch (const std::exception&) {
-      return std::nullopt;
-    }
-  }
-
-  // Returns the news of the text. Once it fits no more, and no call has begun, it is content.
-  std::vector<ChatDelta> read(bool is_last) {
-    // A text may fit again when a mark at its end is complete, or turns out to be none.
-    constexpr std::size_t kMostMarkBytes = 64;
-    auto now = parse(false);
-    if (now) {
-      n_fitting = text.size();
-      n_misfitting.reset();
-      return take(*now, is_last);
-    }
-    now = parse(true);
-    const bool has_calls = !message.tool_calls.empty() || (now && !now->tool_calls.empty());
-    if (has_calls) return now ? take(*now, is_last) : std::vector<ChatDelta>();
-    if (!n_misfitting) n_misfitting = text.size();
-    if (!is_last && text.size() - *n_misfitting < kMostMarkBytes) return {};
-    is_plain = true;
-    return rest_from(n_read(text.substr(0, n_fitting)));
-  }
-
-  // Returns how many bytes a text that fits has up to the end of its thinking and content.
-  std::size_t n_read(const std::string& fitting) const {
-    if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(fitting)) return 0;
-    for (const common_chat_parser_params* one : {&format->parameters, format->apart ? &*format->apart : nullptr}) {
-      if (one == nullptr || one->parser.empty()) continue;
-      common_peg_parse_context context(one->generation_prompt + fitting, COMMON_PEG_PARSE_FLAG_LENIENT);
-      const common_peg_parse_result result = one->parser.parse(context);
-      if (result.fail()) continue;
-      std::size_t end = one->generation_prompt.size();
-      context.ast.visit(result, [&](const common_peg_ast_node& node) {
-        const bool is_read =
-            node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING;
-        if (is_read) end = std::max(end, node.end);
-      });
-      return end - one->generation_prompt.size();
-    }
-    return fitting.size();
-  }
-
-  // Returns the text from there on as content.
-  std::vector<ChatDelta> rest_from(std::size_t begin) {
-    if (begin >= text.size()) return {};
-    message.content += text.substr(begin);
-    return {{.content = text.substr(begin)}};
-  }
-
-  std::vector<ChatDelta> take(const common_chat_msg& now, bool is_last) {
-    std::vector<ChatDelta> deltas;
-    // With thinking in the text, a call's header may look like content until it is complete.
-    const bool is_held = format->apart && !is_last;
-    ChatDelta text_delta{
-        .reasoning = added(begun_reasoning + message.reasoning, now.reasoning_content),
-        .content = added(begun_content + message.content, is_held ? without_open_header(now.content) : now.content)};
-    message.reasoning += text_delta.reasoning;
-    message.content += text_delta.content;
-    if (!text_delta.reasoning.empty() || !text_delta.content.empty()) deltas.push_back(std::move(text_delta));
-    for (std::size_t i = 0; i < now.tool_calls.size(); ++i) {
-      const common_chat_tool_call& call = now.tool_calls[i];
-      // The name may still be growing until something follows it.
-      const bool is_named = is_last || i + 1 < now.tool_calls.size() || !call.arguments.empty();
-      if (call.name.empty() || !is_named) break;
-      ChatDelta delta{.tool_call = static_cast<int>(i)};
-      if (i == message.tool_calls.size()) {
-        message.tool_calls.push_back({call.id.empty() ? random_call_id() : call.id, call.name, ""});
-        delta.id = message.tool_calls.back().id;
-        delta.name = call.name;
-      }
-      ChatToolCall& kept = message.tool_calls[i];
-      delta.arguments = added(kept.arguments, call.arguments);
-      kept.arguments += delta.arguments;
-      if (!delta.name.empty() || !delta.arguments.empty()) deltas.push_back(std::move(delta));
-    }
-    return deltas;
-  }
-};
-
-ChatReader::ChatReader(std::shared_ptr<const ChatFormat> format) : impl_(std::make_unique<Impl>()) {
-  impl_->message.role = "assistant";
-  impl_->format = std::move(format);
-  if (impl_->format == nullptr || !impl_->format->parameters.is_continuation) return;
-  const auto before = impl_->parse(true);
-  if (!before) return;
-  // A call that was begun is reported whole, since its rest alone says nothing.
-  impl_->begun_reasoning = before->reasoning_content;
-  impl_->begun_content = before->content;
-}
-ChatReader::~ChatReader() = default;
-ChatReader::ChatReader(ChatReader&&) noexcept = default;
-ChatReader& ChatReader::operator=(ChatReader&&) noexcept = default;
-
-std::vector<ChatDelta> ChatReader::add(std::string_view text) {
-  impl_->text += text;
-  if (impl_->format == nullptr || impl_->is_plain) return impl_->rest_from(impl_->text.size() - text.size());
-  return impl_->read(false);
-}
-
-// libllama-common's parsers read whole answers and those that were cut off alike.
-std::vector<ChatDelta> ChatReader::finish(bool /*is_whole*/) {
-  if (impl_->format == nullptr || impl_->is_plain) return {};
-  std::vector<ChatDelta> deltas = impl_->read(true);
-  if (impl_->is_plain || !impl_->message.tool_calls.empty()) return deltas;
-  // A call that no mark announces begins as other text may: what has not become one is content.
-  const std::size_t n_read = impl_->n_read(impl_->text);
-  const std::size_t begin = impl_->text.find_first_not_of(" \n", n_read);
-  if (begin == std::string::npos || impl_->text[begin] != '{') return deltas;
-  for (ChatDelta& delta : impl_->rest_from(n_read)) deltas.push_back(std::move(delta));
-  return deltas;
-}
-
-const ChatMessage& ChatReader::message() const { return impl_->message; }
 
 }  // namespace winnow
