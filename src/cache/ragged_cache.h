@@ -184,7 +184,11 @@ class RaggedCache {
   // Quantises the refitted values of a page, in place if there is no memory for a smaller page.
   void quantise_values(int layer, int kv_head, std::size_t page);
   void clear(int layer, int kv_head) noexcept;
+  class HeadReader;
   void restore_head(int layer, int kv_head, std::istream& in);
+  // Appends a page of the kind that a file calls `stored`, whose rows are next in the file.
+  void restore_page(int layer, int kv_head, std::int32_t stored, const std::vector<std::int32_t>& positions,
+                    std::istream& in);
 
   CacheShape shape_;
   PageTable table_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <istream>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -139,82 +140,113 @@ void RaggedCache::restore(std::istream& in, int layer) {
   }
 }
 
-void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
-  const LayerFormat& format = table_.layer(layer);
-  const HeadPages& h = head(layer, kv_head);
-  std::int32_t count = 0;
-  read_bytes(in, &count, sizeof(count));
-  if (count < 0) {
-    fail("has a head of " + std::to_string(count) + " entries: the file is corrupt, save the session again");
+// Reads what precedes a head's pages and each page's header, and checks every number by the pages that the head has.
+class RaggedCache::HeadReader {
+ public:
+  // A page, whose rows are next in the file.
+  struct Page {
+    Stored stored;
+    std::vector<std::int32_t> positions;
+  };
+
+  HeadReader(std::istream& in, const CacheShape& shape, const LayerFormat& format, const HeadPages& pages)
+      : in_(in), shape_(shape), format_(format), head_(pages) {
+    read_bytes(in_, &count_, sizeof(count_));
+    if (count_ < 0) {
+      fail("has a head of " + std::to_string(count_) + " entries: the file is corrupt, save the session again");
+    }
   }
 
-  // A page is acquired after its positions have been read and before its rows are.
-  std::vector<std::byte> rows;  // on their way to a device
-  std::int32_t last_position = -1, last_high = -1;
-  bool is_raised = false;  // set at the end: until then every page keeps the kind that it was stored in
-  while (h.n_entries < count) {
+  bool is_through() const { return head_.n_entries >= count_; }
+  PageStore::Origin take_origin() { return std::exchange(origin_, nullptr); }
+  // Returns whether the head is one that takes more bits. Its pages have the kinds that they were stored in all the
+  // same.
+  bool is_raised() const { return is_raised_; }
+
+  // Returns the next page, or nullopt if what came was something of the head's: its origin, or that it is raised.
+  std::optional<Page> read() {
     std::int32_t numbers[2];
-    read_bytes(in, numbers, sizeof(numbers));
-    const std::int32_t n = numbers[0];
-    if (n == 0 && numbers[1] == kStoredOrigin && h.n_entries == 0 && !h.has_origin &&
-        format.has_quantised_keys(PageKind::kQuantised)) {
-      store_.set_origin(index(layer, kv_head), read_origin(in, format.key_dim));
-      table_.set_origin(layer, kv_head, true);
-      continue;
-    }
-    if (n == 0 && numbers[1] == kStoredRaised && h.n_entries == 0 && !is_raised && format.raises(true)) {
-      is_raised = true;
-      continue;
-    }
-    const bool is_plain = numbers[1] == kStoredPlain, is_high = numbers[1] == kStoredHigh;
-    const bool is_later = numbers[1] == kStoredLater;
-    const std::size_t page = h.pages.size();
-    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredCut ||
-        numbers[1] > kStoredLater || (is_later && (format.after_cut != PageKind::kAfterCut || page == 0))) {
-      fail("has an impossible page: the file is corrupt, save the session again");
+    read_bytes(in_, numbers, sizeof(numbers));
+    const auto [n, stored] = numbers;
+    if (n == 0 && head_.n_entries == 0 && read_mark(stored)) return std::nullopt;
+    const bool is_later = stored == kStoredLater;
+    if (n < 1 || n > std::min(kPageEntries, count_ - head_.n_entries) || stored < kStoredCut || stored > kStoredLater ||
+        (is_later && (format_.after_cut != PageKind::kAfterCut || n_pages() == 0))) {
+      refuse_page();
     }
     // Pages in more bits are full and follow the first page.
-    if (is_high && (!shape_.high || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
-      fail("has an impossible page: the file is corrupt, save the session again");
+    if (stored == kStoredHigh &&
+        (!shape_.high || !format_.has_sink_page() || n != kPageEntries || n_pages() != head_.n_high_pages + 1)) {
+      refuse_page();
     }
-    std::int32_t positions[kPageEntries];
-    read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
-    // Positions of both kinds begin after the first page's.
-    std::int32_t& last = is_high ? last_high : last_position;
-    for (std::int32_t i = 0; i < n; ++i) {
-      if (positions[i] <= last) {
-        fail("has positions out of order: the file is corrupt, save the session again");
-      }
-      last = positions[i];
-    }
-    if (page == 0) last_high = last_position;
-    const std::int32_t first_slot = h.n_entries == 0 ? format.skipped(positions[0]) : 0;
-    const bool is_last = h.n_entries + n == count;
-    if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
-        (is_plain && format.incoming(page) != PageKind::kFloat)) {
-      fail("has an impossible page: the file is corrupt, save the session again");
-    }
-    const std::int32_t first = h.n_entries;
-    const kernels::HeadEntries own = entries(layer, kv_head);
-    const AppendedAs as = is_plain ? AppendedAs::kIncoming : is_later ? AppendedAs::kAfterCut : AppendedAs::kCut;
-    apply(layer, kv_head,
-          table_.plan_append(layer, kv_head, {positions, positions + n}, as, h.n_high_pages + (is_high ? 1 : 0), own,
-                             is_shared()),
-          own);
-    const PageSlot target = writable_slot(layer, kv_head, first);
-    const PageFormat& stored = format.of(h.pages[page].kind);
-    std::byte *keys = target.key, *values = target.value;
-    if (!store_.is_host()) {
-      const auto values_at = static_cast<std::size_t>(values - keys);
-      rows.resize(values_at + static_cast<std::size_t>(n) * stored.value_bytes);
-      keys = rows.data();
-      values = keys + values_at;
-    }
-    read_bytes(in, keys, static_cast<std::size_t>(n) * stored.key_bytes);
-    read_bytes(in, values, static_cast<std::size_t>(n) * stored.value_bytes);
-    if (!store_.is_host()) memory().write(target.key, rows.data(), rows.size());
+    Page page{.stored = static_cast<Stored>(stored),
+              .positions = std::vector<std::int32_t>(static_cast<std::size_t>(n))};
+    read_bytes(in_, page.positions.data(), page.positions.size() * sizeof(std::int32_t));
+    check_positions(page);
+    check_slots(page);
+    return page;
   }
-  table_.set_raised(layer, kv_head, is_raised);
+
+ private:
+  std::size_t n_pages() const { return head_.pages.size(); }
+  [[noreturn]] static void refuse_page() {
+    fail("has an impossible page: the file is corrupt, save the session again");
+  }
+
+  bool read_mark(std::int32_t stored) {
+    if (stored == kStoredOrigin && !head_.has_origin && !origin_ && format_.has_quantised_keys(PageKind::kQuantised)) {
+      origin_ = read_origin(in_, format_.key_dim);
+      return true;
+    }
+    if (stored != kStoredRaised || is_raised_ || !format_.raises(true)) return false;
+    is_raised_ = true;
+    return true;
+  }
+
+  // Positions of pages in more bits ascend among themselves, and so do the others. Both begin after the first page's.
+  void check_positions(const Page& page) {
+    std::int32_t& last = page.stored == kStoredHigh ? last_high_ : last_position_;
+    for (const std::int32_t position : page.positions) {
+      if (position <= last) fail("has positions out of order: the file is corrupt, save the session again");
+      last = position;
+    }
+    if (n_pages() == 0) last_high_ = last_position_;
+  }
+
+  // Only a head's first page has free slots before its entries, and only its last one behind them.
+  void check_slots(const Page& page) const {
+    const auto n = static_cast<std::int32_t>(page.positions.size());
+    const std::int32_t end = n + (head_.n_entries == 0 ? format_.skipped(page.positions[0]) : 0);
+    const bool is_last = head_.n_entries + n == count_;
+    if (end > kPageEntries || (!is_last && end != kPageEntries) ||
+        (page.stored == kStoredPlain && format_.incoming(n_pages()) != PageKind::kFloat)) {
+      refuse_page();
+    }
+  }
+
+  std::istream& in_;
+  const CacheShape& shape_;
+  const LayerFormat& format_;
+  const HeadPages& head_;  // as far as it has been restored
+  std::int32_t count_ = 0;
+  std::int32_t last_position_ = -1, last_high_ = -1;
+  PageStore::Origin origin_;
+  bool is_raised_ = false;
+};
+
+void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
+  const HeadPages& h = head(layer, kv_head);
+  HeadReader reader(in, shape_, table_.layer(layer), h);
+  while (!reader.is_through()) {
+    // A page is acquired after its positions have been read and before its rows are.
+    if (const auto page = reader.read()) {
+      restore_page(layer, kv_head, page->stored, page->positions, in);
+    } else if (PageStore::Origin origin = reader.take_origin()) {
+      store_.set_origin(index(layer, kv_head), std::move(origin));
+      table_.set_origin(layer, kv_head, true);
+    }
+  }
+  table_.set_raised(layer, kv_head, reader.is_raised());  // at the end: until then pages are of the kind in the file
   if (h.n_high_pages == 0) return;
   std::int32_t last = -1;
   for (const std::int32_t entry : PageTable::by_position(h, entries(layer, kv_head))) {
@@ -224,6 +256,32 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
     if (position <= last) fail("has a position twice: the file is corrupt, save the session again");
     last = position;
   }
+}
+
+void RaggedCache::restore_page(int layer, int kv_head, std::int32_t stored, const std::vector<std::int32_t>& positions,
+                               std::istream& in) {
+  const HeadPages& h = head(layer, kv_head);
+  const std::size_t page = h.pages.size(), n = positions.size();
+  const std::int32_t first = h.n_entries;
+  const kernels::HeadEntries own = entries(layer, kv_head);
+  const AppendedAs as = stored == kStoredPlain   ? AppendedAs::kIncoming
+                        : stored == kStoredLater ? AppendedAs::kAfterCut
+                                                 : AppendedAs::kCut;
+  const std::size_t n_high_pages = h.n_high_pages + (stored == kStoredHigh ? 1 : 0);
+  apply(layer, kv_head, table_.plan_append(layer, kv_head, positions, as, n_high_pages, own, is_shared()), own);
+  const PageSlot target = writable_slot(layer, kv_head, first);
+  const PageFormat& format = table_.layer(layer).of(h.pages[page].kind);
+  std::byte *keys = target.key, *values = target.value;
+  std::vector<std::byte> rows;  // on their way to a device
+  if (!store_.is_host()) {
+    const auto values_at = static_cast<std::size_t>(values - keys);
+    rows.resize(values_at + n * format.value_bytes);
+    keys = rows.data();
+    values = keys + values_at;
+  }
+  read_bytes(in, keys, n * format.key_bytes);
+  read_bytes(in, values, n * format.value_bytes);
+  if (!store_.is_host()) memory().write(target.key, rows.data(), rows.size());
 }
 
 }  // namespace winnow

@@ -6,19 +6,19 @@
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
-namespace {
 
 // A turn of a job that is being answered.
-struct Asked {
+struct Runner::Impl::Asked {
   Job* job;
   std::size_t turn;
   Session session;  // after the question
   std::vector<Token> reference;
   double nll = 0;
   double decode_s_before = 0;
-};
 
-}  // namespace
+  const WorkItem& item() const { return *job->pass->item; }
+  const Turn& asked_turn() const { return item().sample.turns[turn]; }
+};
 
 Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn) {
   const auto append = [&](Session& to, const std::vector<Token>& tokens) {
@@ -39,6 +39,11 @@ void Runner::Impl::answer_group(std::vector<Job>& group) {
 }
 
 void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
+  std::vector<Asked> asked = ask_all(group, round);
+  if (force_references(asked)) decode_answers(asked, group.size());
+}
+
+std::vector<Runner::Impl::Asked> Runner::Impl::ask_all(std::vector<Job>& group, std::size_t round) {
   std::vector<Asked> asked;
   for (Job& job : group) {
     if (round >= job.pass->turns.size() || !job.session) continue;
@@ -54,14 +59,11 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
         },
         [&](const std::string& reason) { put_failure(item, turn, job.cell, reason); });
   }
+  return asked;
+}
 
-  const auto fail_all = [&](const std::vector<std::size_t>& indices, const std::string& reason) {
-    for (const std::size_t i : indices)
-      put_failure(*asked[i].job->pass->item, asked[i].turn, asked[i].job->cell, reason);
-  };
-  std::vector<std::size_t> all(asked.size());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  bool failed = false;
+bool Runner::Impl::force_references(std::vector<Asked>& asked) {
+  bool is_done = false;
   guarded(
       [&] {
         std::vector<Session> forks;
@@ -77,54 +79,58 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
           return stop();
         });
         for (std::size_t i = 0; i < asked.size(); ++i) asked[i].nll = nll[i];
+        is_done = true;
       },
       [&](const std::string& reason) {
-        failed = true;
-        fail_all(all, reason);
+        for (const Asked& one : asked) put_failure(one.item(), one.turn, one.job->cell, reason);
       });
-  if (failed) return;
+  return is_done;
+}
 
+void Runner::Impl::decode_answers(std::vector<Asked>& asked, std::size_t n_together) {
   GenerationBatch batch(engine, newline);
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    const Sample& sample = asked[i].job->pass->item->sample;
-    // The last token is not fed.
-    const int room = room_in_context(asked[i].session) + 1;
-    asked[i].decode_s_before = asked[i].session.statistics().decode_s;
+    Asked& one = asked[i];
+    const int room = room_in_context(one.session) + 1;  // the last token is not fed
+    one.decode_s_before = one.session.statistics().decode_s;
     batch.add(
-        i, asked[i].session,
-        {.max_new = std::min(sample.turns[asked[i].turn].max_new, room), .stop_at_newline = sample.stop_at_newline});
+        i, one.session,
+        {.max_new = std::min(one.asked_turn().max_new, room), .stop_at_newline = one.item().sample.stop_at_newline});
   }
   while (!batch.is_over()) {
     if (stop()) throw Error(ErrorCode::kCancelled, "the evaluation was stopped");
     add_work(static_cast<double>(batch.running().size()));
     std::vector<GenerationBatch::Finished> finished;
+    bool has_failed = false;
     guarded([&] { finished = batch.step(); },
             [&](const std::string& reason) {
-              failed = true;
-              fail_all(batch.running(), reason);
+              has_failed = true;
+              for (const std::size_t i : batch.running()) {
+                put_failure(asked[i].item(), asked[i].turn, asked[i].job->cell, reason);
+              }
             });
-    for (const GenerationBatch::Finished& one : finished) {
-      const Asked& from = asked[one.index];
-      const WorkItem& item = *from.job->pass->item;
-      const Turn& turn = item.sample.turns[from.turn];
-      Answer answer = answer_of(*from.job, from.turn, group.size());
-      answer.text = answer_text(*engine->model(), one.tokens);
-      answer.answer_tokens = static_cast<int>(one.tokens.size());
-      answer.decode_s = from.session.statistics().decode_s - from.decode_s_before;
-      if (!from.reference.empty()) {
-        answer.nll = from.nll;
-        answer.nll_tokens = static_cast<int>(from.reference.size());
-      }
-      guarded(
-          [&] {
-            answer.score = callbacks.score(item.sample, turn, answer.text);
-            if (!turn.keyword.empty()) answer.has_keyword = answer.text.find(turn.keyword) != std::string::npos;
-          },
-          [&](const std::string& reason) { answer.error = "the answer could not be scored: " + reason; });
-      put(answer);
-    }
-    if (failed) return;
+    for (const GenerationBatch::Finished& one : finished) put_answer(asked[one.index], one.tokens, n_together);
+    if (has_failed) return;
   }
+}
+
+void Runner::Impl::put_answer(const Asked& asked, const std::vector<Token>& tokens, std::size_t n_together) {
+  const Turn& turn = asked.asked_turn();
+  Answer answer = answer_of(*asked.job, asked.turn, n_together);
+  answer.text = answer_text(*engine->model(), tokens);
+  answer.answer_tokens = static_cast<int>(tokens.size());
+  answer.decode_s = asked.session.statistics().decode_s - asked.decode_s_before;
+  if (!asked.reference.empty()) {
+    answer.nll = asked.nll;
+    answer.nll_tokens = static_cast<int>(asked.reference.size());
+  }
+  guarded(
+      [&] {
+        answer.score = callbacks.score(asked.item().sample, turn, answer.text);
+        if (!turn.keyword.empty()) answer.has_keyword = answer.text.find(turn.keyword) != std::string::npos;
+      },
+      [&](const std::string& reason) { answer.error = "the answer could not be scored: " + reason; });
+  put(answer);
 }
 
 }  // namespace winnow::eval

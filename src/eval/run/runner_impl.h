@@ -111,7 +111,15 @@ struct Runner::Impl {
   Session ask(Session& session, const WorkItem& item, std::size_t turn);
   int room_in_context(const Session& session) const { return options.n_ctx - session.n_tokens(); }
   void answer_group(std::vector<Job>& group);
+  struct Asked;
   void answer_round(std::vector<Job>& group, std::size_t round);
+  // Asks the jobs' turns of a round, of those that have one.
+  std::vector<Asked> ask_all(std::vector<Job>& group, std::size_t round);
+  // Sets the NLL of the references. Returns false if that failed, which has been put down then.
+  bool force_references(std::vector<Asked>& asked);
+  // Decodes all answers together and puts them down.
+  void decode_answers(std::vector<Asked>& asked, std::size_t n_together);
+  void put_answer(const Asked& asked, const std::vector<Token>& tokens, std::size_t n_together);
 
   // forcing.cc
   // Returns true if the reference is prefilled in the same pass as the cells: all sessions of a pass have the same
