@@ -61,7 +61,9 @@ ggml_tensor* GraphNodes::own_in_place(ggml_tensor* x, ggml_tensor* input, std::f
 }
 
 bool GraphNodes::take_memory() {
-  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+  // Every graph is planned anew. Without that, ggml would follow the last graph's plan where it has the same nodes, but
+  // not the same inputs of our own nodes: it takes views, as unrotated queries are, for inputs that need no memory.
+  if (!ggml_gallocr_reserve(allocator_.get(), graph_) || !ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
     // The allocator has noted what it planned, and would follow the plan for the next graph that needs no more memory.
     allocator_.reset(ggml_gallocr_new(memory_));
     return false;
