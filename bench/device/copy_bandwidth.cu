@@ -3,40 +3,26 @@
 // lines "NAME GB/s".
 #include <cuda_runtime.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <vector>
+#include <functional>
+
+#include "device_array.h"
+#include "timing.h"
 
 namespace {
+
+using namespace winnow;
+using bench::check;
+using bench::DeviceArray;
 
 constexpr std::size_t kBytes = std::size_t{1} << 30;
 constexpr int kRuns = 15;
 
-void check(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "error: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-
 // Returns the median of several runs, in seconds.
-template <class Work>
-double median_seconds(const Work& work) {
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
-  std::vector<float> times;
-  for (int i = 0; i < kRuns; ++i) {
-    check(cudaEventRecord(begin));
-    work();
-    check(cudaEventRecord(end));
-    check(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end));
-    times.push_back(milliseconds / 1000);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+double median_seconds(const std::function<void()>& work) {
+  const auto run = [&](int) { work(); };
+  return 1e-6 * bench::median_us(nullptr, kRuns, run, /*n_warm=*/0);
 }
 
 void report(const char* name, std::size_t bytes, double seconds) {
@@ -46,16 +32,15 @@ void report(const char* name, std::size_t bytes, double seconds) {
 }  // namespace
 
 int main() {
-  void *from, *to, *pinned;
-  check(cudaMalloc(&from, kBytes));
-  check(cudaMalloc(&to, kBytes));
+  const DeviceArray<std::byte> from(kBytes), to(kBytes);
+  void* pinned;
   check(cudaMallocHost(&pinned, kBytes / 4));
-  check(cudaMemset(from, 1, kBytes));
+  from.fill(1);
   report("copy_within", 2 * kBytes,
-         median_seconds([&] { check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice)); }));
+         median_seconds([&] { check(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice)); }));
   report("copy_to_device", kBytes / 4,
-         median_seconds([&] { check(cudaMemcpyAsync(to, pinned, kBytes / 4, cudaMemcpyHostToDevice)); }));
+         median_seconds([&] { check(cudaMemcpyAsync(to.data(), pinned, kBytes / 4, cudaMemcpyHostToDevice)); }));
   report("copy_from_device", kBytes / 4,
-         median_seconds([&] { check(cudaMemcpyAsync(pinned, from, kBytes / 4, cudaMemcpyDeviceToHost)); }));
+         median_seconds([&] { check(cudaMemcpyAsync(pinned, from.data(), kBytes / 4, cudaMemcpyDeviceToHost)); }));
   return 0;
 }

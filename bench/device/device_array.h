@@ -7,39 +7,40 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <source_location>
 #include <utility>
 #include <vector>
 
 namespace winnow::bench {
 
-inline void check(cudaError_t error, const char* what, int line) {
+inline void check(cudaError_t error, std::source_location at = std::source_location::current()) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "error: line %d: %s: %s\n", line, what, cudaGetErrorString(error));
+  std::fprintf(stderr, "error: %s, line %u: %s: %s\n", at.file_name(), at.line(), cudaGetErrorName(error),
+               cudaGetErrorString(error));
   std::exit(2);
 }
-#define CHECK(call) check((call), #call, __LINE__)
 
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t n) : n_(n) { CHECK(cudaMalloc(&data_, std::max<std::size_t>(n, 1) * sizeof(T))); }
+  explicit DeviceArray(std::size_t n) : n_(n) { check(cudaMalloc(&data_, std::max<std::size_t>(n, 1) * sizeof(T))); }
   explicit DeviceArray(const std::vector<T>& from) : DeviceArray(from.size()) { write(from); }
   DeviceArray(DeviceArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)), n_(other.n_) {}
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
+  ~DeviceArray() { check(cudaFree(data_)); }
 
   T* data() const { return data_; }
   std::size_t size() const { return n_; }
   void write(const std::vector<T>& from) {
-    if (n_ > 0) CHECK(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
+    if (n_ > 0) check(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
   }
   std::vector<T> read() const {
     std::vector<T> to(n_);
-    if (n_ > 0) CHECK(cudaMemcpy(to.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
+    if (n_ > 0) check(cudaMemcpy(to.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
     return to;
   }
-  void fill(int byte) { CHECK(cudaMemset(data_, byte, n_ * sizeof(T))); }
+  void fill(int byte) const { check(cudaMemset(data_, byte, n_ * sizeof(T))); }
 
  private:
   T* data_ = nullptr;

@@ -27,48 +27,23 @@
 #include "device/kernels/causal_attention_sm90-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/window_statistics-inl.h"
+#include "device_array.h"
+#include "timing.h"
 
 namespace {
 
 using namespace winnow;
 using namespace winnow::device;
+using bench::check;
+using bench::DeviceArray;
 
 bool has_failed = false;
-
-void check(cudaError_t error, std::source_location at = std::source_location::current()) {
-  if (error == cudaSuccess) return;
-  std::printf("error: line %u: %s: %s\n", at.line(), cudaGetErrorName(error), cudaGetErrorString(error));
-  std::exit(1);
-}
 
 void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   std::printf("error: line %u: cuBLAS says %d\n", at.line(), static_cast<int>(status));
   std::exit(1);
 }
-
-template <class T>
-class Array {
- public:
-  explicit Array(std::size_t n) : n_(n) { check(cudaMalloc(&data_, std::max<std::size_t>(n, 1) * sizeof(T))); }
-  explicit Array(const std::vector<T>& from) : Array(from.size()) {
-    check(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() { check(cudaFree(data_)); }
-  T* data() const { return data_; }
-  void fill(int byte) const { check(cudaMemset(data_, byte, n_ * sizeof(T))); }
-  std::vector<T> read() const {
-    std::vector<T> to(n_);
-    check(cudaMemcpy(to.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return to;
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t n_;
-};
 
 // Returns an about normally distributed number: the sum of four uniform ones from a hash of the index.
 __device__ float random_number(std::uint64_t i, std::uint32_t seed) {
@@ -163,7 +138,7 @@ class Entries {
       std::byte* const at = memory_.data() + page * bytes;
       pages.push_back({.keys = at, .values = at + key_bytes});
     }
-    pages_ = std::make_unique<Array<PageRows>>(pages);
+    pages_ = std::make_unique<DeviceArray<PageRows>>(pages);
     std::vector<HeadTable> tables;
     std::size_t first = 0;
     for (const Head& head : heads) {
@@ -195,9 +170,9 @@ class Entries {
     return count_pages(heads) * page_bytes(layer);
   }
 
-  Array<std::byte> memory_;
-  std::unique_ptr<Array<PageRows>> pages_;
-  Array<HeadTable> tables_;
+  DeviceArray<std::byte> memory_;
+  std::unique_ptr<DeviceArray<PageRows>> pages_;
+  DeviceArray<HeadTable> tables_;
 };
 
 __device__ double stored(const std::byte* row, int i, EntryType type) {
@@ -375,11 +350,11 @@ class Errors {
 
 void check_attention(const Shape& shape, int n_checked, const Attend& attend = queue_causal_attention,
                      const std::string& kind = "attention") {
-  const Array<float> sinks(sink_logits(shape.n_head));
+  const DeviceArray<float> sinks(sink_logits(shape.n_head));
   const LayerAttention layer = shape.layer(sinks.data());
   const Entries entries(layer, shape.heads, 5, shape.numbers);
   const std::size_t n_rows = shape.n_rows, n_head = shape.n_head, dim = shape.dim;
-  const Array<float> q(n_rows * n_head * dim), out(n_rows * n_head * dim), log_sum_exp(n_rows * n_head);
+  const DeviceArray<float> q(n_rows * n_head * dim), out(n_rows * n_head * dim), log_sum_exp(n_rows * n_head);
   fill_queries<<<1024, 256>>>(q.data(), n_rows * n_head * dim, 99, true, shape.type == EntryType::kBF16, shape.numbers,
                               shape.n_head, shape.dim);
   out.fill(0xFF);
@@ -395,7 +370,8 @@ void check_attention(const Shape& shape, int n_checked, const Attend& attend = q
   const int step = std::max(1, shape.n_rows / n_checked);
   const int n = (shape.n_rows + step - 1) / step;
   const int first_row = shape.n_rows - 1 - (n - 1) * step;
-  const Array<double> weights(n_head * n * entries.n_most), expected_out(n_head * n * dim), expected_sum(n_head * n);
+  const DeviceArray<double> weights(n_head * n * entries.n_most), expected_out(n_head * n * dim),
+      expected_sum(n_head * n);
   reference_kernel<<<dim3(n, shape.n_head), 256>>>({.layer = layer,
                                                     .q = q.data(),
                                                     .heads = entries.tables(),
@@ -448,14 +424,14 @@ struct Statistics {
         row_max(std::size_t(shape.n_head) * kMaxStatisticsSlices * shape.n_rows),
         row_sum(std::size_t(shape.n_head) * kMaxStatisticsSlices * shape.n_rows),
         slice_entropy(std::size_t(shape.n_head) * kMaxStatisticsSlices) {
-    for (const Array<float>* columns : {&mean, &m2, &max, &last, &squares}) columns->fill(0);
+    for (const DeviceArray<float>* columns : {&mean, &m2, &max, &last, &squares}) columns->fill(0);
   }
   std::size_t n(const Shape& shape) const { return std::size_t(shape.n_head) * stride; }
   int stride;
-  Array<float> mean, m2, max, last, squares;
-  Array<double> entropy;
-  Array<float> row_max, row_sum;
-  Array<double> slice_entropy;
+  DeviceArray<float> mean, m2, max, last, squares;
+  DeviceArray<double> entropy;
+  DeviceArray<float> row_max, row_sum;
+  DeviceArray<double> slice_entropy;
 };
 
 WindowStatistics statistics_plan(const LayerAttention& layer, const Shape& shape, const Entries& entries,
@@ -483,17 +459,17 @@ WindowStatistics statistics_plan(const LayerAttention& layer, const Shape& shape
 constexpr double kTolerance = 5e-5;
 
 void check_statistics(const Shape& shape) {
-  const Array<float> sinks(sink_logits(shape.n_head));
+  const DeviceArray<float> sinks(sink_logits(shape.n_head));
   const LayerAttention layer = shape.layer(sinks.data());
   const Entries entries(layer, shape.heads, 5);
   const std::size_t n_rows = shape.n_rows, n_head = shape.n_head, dim = shape.dim, n_most = entries.n_most;
-  const Array<float> q(n_rows * n_head * dim);
+  const DeviceArray<float> q(n_rows * n_head * dim);
   fill_queries<<<1024, 256>>>(q.data(), n_rows * n_head * dim, 99, false, false);
   std::vector<std::int32_t> n_columns;
   for (const Head& head : shape.heads) n_columns.push_back(std::max(0, head.n_entries - shape.n_rows));
-  const Array<std::int32_t> n_columns_there(n_columns);
+  const DeviceArray<std::int32_t> n_columns_there(n_columns);
   const Statistics statistics(shape, entries.n_most);
-  const Array<double> weights(n_head * n_rows * n_most), sums(n_head * n_rows);
+  const DeviceArray<double> weights(n_head * n_rows * n_most), sums(n_head * n_rows);
   const WindowStatistics plan = statistics_plan(layer, shape, entries, q.data(), n_columns_there.data(), statistics);
   queue_window_statistics(queue, plan);
   wait();
@@ -559,7 +535,7 @@ void check_norms(const Shape& shape) {
   const LayerAttention layer = shape.layer(nullptr);
   const Entries entries(layer, shape.heads, 5);
   const std::size_t n = shape.heads.size() * entries.n_most;
-  const Array<float> key_l2(n), value_l1(n), value_l2(n);
+  const DeviceArray<float> key_l2(n), value_l1(n), value_l2(n);
   queue_row_norms(queue, {.layer = layer,
                           .heads = entries.tables(),
                           .n_most = entries.n_most,
@@ -586,25 +562,12 @@ void check_norms(const Shape& shape) {
 }
 
 // Returns the median time of `work` in milliseconds.
-double median_ms(const std::function<void()>& work, int n = 7) {
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
-  work();
-  std::vector<float> times;
-  for (int i = 0; i < n; ++i) {
-    check(cudaEventRecord(begin));
+double median_ms(const std::function<void()>& work) {
+  const auto checked = [&](int) {
     work();
-    check(cudaEventRecord(end));
-    check(cudaEventSynchronize(end));
     check(queue.error);
-    times.push_back(0);
-    check(cudaEventElapsedTime(&times.back(), begin, end));
-  }
-  check(cudaEventDestroy(begin));
-  check(cudaEventDestroy(end));
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  };
+  return 1e-3 * bench::median_us(nullptr, 7, checked, /*n_warm=*/1);
 }
 
 // Returns the TFLOP/s of a matrix product of 8,192 x 8,192 bf16 numbers by cuBLAS, or 0 where there is no cuBLAS.
@@ -623,7 +586,7 @@ double product_tflops() {
   if (create == nullptr || multiply == nullptr) return 0;
   cublasHandle_t handle;
   check(create(&handle));
-  const Array<__nv_bfloat16> a(std::size_t{n} * n), b(std::size_t{n} * n), c(std::size_t{n} * n);
+  const DeviceArray<__nv_bfloat16> a(std::size_t{n} * n), b(std::size_t{n} * n), c(std::size_t{n} * n);
   fill_bf16<<<1024, 256>>>(a.data(), std::size_t{n} * n, 3);
   fill_bf16<<<1024, 256>>>(b.data(), std::size_t{n} * n, 4);
   check(cudaGetLastError());
@@ -637,7 +600,7 @@ double product_tflops() {
 
 double copy_gb_per_s() {
   const std::size_t bytes = std::size_t{2} << 30U;
-  const Array<std::byte> from(bytes), to(bytes);
+  const DeviceArray<std::byte> from(bytes), to(bytes);
   from.fill(1);
   const double ms = median_ms([&] { check(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice)); });
   return 2.0 * static_cast<double>(bytes) / ms * 1e-6;
@@ -648,7 +611,7 @@ void time_attention(const Shape& shape, const char* kind,
   const LayerAttention layer = shape.layer(nullptr);
   const Entries entries(layer, shape.heads, 5);
   const std::size_t n = std::size_t(shape.n_rows) * shape.n_head;
-  const Array<float> q(n * shape.dim), out(n * shape.dim), log_sum_exp(n);
+  const DeviceArray<float> q(n * shape.dim), out(n * shape.dim), log_sum_exp(n);
   fill_queries<<<1024, 256>>>(q.data(), n * shape.dim, 99, false, false);
   check(cudaGetLastError());
   const CausalAttention plan = {.layer = layer,
@@ -673,12 +636,12 @@ void time_statistics(const Shape& shape, double copy) {
   const LayerAttention layer = shape.layer(nullptr);
   const Entries entries(layer, shape.heads, 5);
   const std::size_t n = std::size_t(shape.n_rows) * shape.n_head * shape.dim;
-  const Array<float> q(n);
+  const DeviceArray<float> q(n);
   fill_queries<<<1024, 256>>>(q.data(), n, 99, false, false);
   check(cudaGetLastError());
   std::vector<std::int32_t> n_columns;
   for (const Head& head : shape.heads) n_columns.push_back(head.n_entries - shape.n_rows);
-  const Array<std::int32_t> n_columns_there(n_columns);
+  const DeviceArray<std::int32_t> n_columns_there(n_columns);
   const Statistics statistics(shape, entries.n_most);
   WindowStatistics plan = statistics_plan(layer, shape, entries, q.data(), n_columns_there.data(), statistics);
   const double keys = double{shape.heads.size() * 2.0} * entries.n_most * shape.dim;
@@ -691,7 +654,7 @@ void time_statistics(const Shape& shape, double copy) {
   plan.m2 = plan.max = plan.last = plan.squares = nullptr;
   plan.entropy = nullptr;
   print("mean alone", median_ms([&] { queue_window_statistics(queue, plan); }), 2 * keys + column);
-  const Array<float> norms(std::size_t{3} * shape.heads.size() * entries.n_most);
+  const DeviceArray<float> norms(std::size_t{3} * shape.heads.size() * entries.n_most);
   const std::size_t n_norms = shape.heads.size() * entries.n_most;
   const RowNorms norms_plan = {.layer = layer,
                                .heads = entries.tables(),

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -24,6 +23,7 @@
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
 #include "device_array.h"
+#include "timing.h"
 
 namespace {
 
@@ -31,6 +31,7 @@ using namespace winnow;
 using namespace winnow::device;
 using bench::check;
 using bench::DeviceArray;
+using bench::median_us;
 
 std::vector<float> all_numbers(EntryType type) {
   std::vector<float> numbers(1U << 16U);
@@ -111,7 +112,7 @@ class Step {
     pool_ = std::make_unique<DeviceArray<std::uint16_t>>(page_numbers_ * static_cast<std::size_t>(n_pages_));
     if (on_device) {
       fill_numbers<<<1024, 256>>>(reinterpret_cast<std::uint32_t*>(pool_->data()), pool_->size() / 2, seed);
-      CHECK(cudaGetLastError());
+      check(cudaGetLastError());
     } else {
       fill_on_host();
     }
@@ -171,21 +172,21 @@ class Step {
                                               .n_sequences = n,
                                               .has_codes = shape_.has_codes(),
                                               .workspace = workspace_->data()});
-    CHECK(queue.error);
+    check(queue.error);
   }
 
   std::vector<float> run() {
     out_->fill(0xFF);
     simt::Queue q;
     queue(q);
-    CHECK(cudaDeviceSynchronize());
+    check(cudaDeviceSynchronize());
     return out_->read();
   }
   std::vector<float> run_alone() {
     out_->fill(0xFF);
     simt::Queue q;
     for (int s = 0; s < n_sequences_; ++s) queue_sequences(q, s, 1);
-    CHECK(cudaDeviceSynchronize());
+    check(cudaDeviceSynchronize());
     return out_->read();
   }
 
@@ -385,8 +386,8 @@ bool check_rows_and_copies() {
                                       .v = v_device.data(),
                                       .heads = heads_device.data(),
                                       .n_rows = kRows});
-    CHECK(queue.error);
-    CHECK(cudaDeviceSynchronize());
+    check(queue.error);
+    check(cudaDeviceSynchronize());
     is_right = is_right && pool.read() == expected;
   }
   std::printf("  %-34s %s\n", "stored rows of a prompt", is_right ? "ok" : "WRONG");
@@ -408,8 +409,8 @@ bool check_rows_and_copies() {
   const DeviceArray<ByteCopy> list_device(list);
   simt::Queue queue;
   queue_copies(queue, Copies{.list = list_device.data(), .n = static_cast<int>(list.size())});
-  CHECK(queue.error);
-  CHECK(cudaDeviceSynchronize());
+  check(queue.error);
+  check(cudaDeviceSynchronize());
   const bool are_copied = to.read() == expected;
   std::printf("  %-34s %s\n", "copies of bytes", are_copied ? "ok" : "WRONG");
   return is_right && are_copied;
@@ -447,31 +448,6 @@ bool check_all() {
   return check_rows_and_copies() && is_right;
 }
 
-double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x[x.size() / 2];
-}
-
-// Returns the median microseconds of `work` on the stream.
-double time_of(cudaStream_t stream, int n, const std::function<void(int)>& work) {
-  cudaEvent_t begin, end;
-  CHECK(cudaEventCreate(&begin));
-  CHECK(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < n + 2; ++i) {
-    CHECK(cudaEventRecord(begin, stream));
-    work(i);
-    CHECK(cudaEventRecord(end, stream));
-    CHECK(cudaEventSynchronize(end));
-    float ms = 0;
-    CHECK(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) times.push_back(1e3 * static_cast<double>(ms));
-  }
-  CHECK(cudaEventDestroy(begin));
-  CHECK(cudaEventDestroy(end));
-  return median(times);
-}
-
 __global__ void read_words(const uint4* words, std::size_t n, std::uint32_t* out) {
   constexpr int kAtOnce = 8;
   std::uint32_t sum = 0;
@@ -488,18 +464,18 @@ __global__ void read_words(const uint4* words, std::size_t n, std::uint32_t* out
 
 void time_all() {
   cudaStream_t stream;
-  CHECK(cudaStreamCreate(&stream));
+  check(cudaStreamCreate(&stream));
   double copy = 0, reads = 0;
   {
     constexpr std::size_t kBytes = std::size_t{2} << 30;
     const DeviceArray<std::byte> a(kBytes), b(kBytes);
     const DeviceArray<std::uint32_t> sum(1);
-    const double copied = time_of(
-        stream, 15, [&](int) { CHECK(cudaMemcpyAsync(b.data(), a.data(), kBytes, cudaMemcpyDeviceToDevice, stream)); });
+    const double copied = median_us(
+        stream, 15, [&](int) { check(cudaMemcpyAsync(b.data(), a.data(), kBytes, cudaMemcpyDeviceToDevice, stream)); });
     copy = 2.0 * kBytes / copied * 1e-3;
-    const double read = time_of(stream, 15, [&](int) {
+    const double read = median_us(stream, 15, [&](int) {
       read_words<<<132 * 16, 256, 0, stream>>>(reinterpret_cast<const uint4*>(a.data()), kBytes / 16, sum.data());
-      CHECK(cudaGetLastError());
+      check(cudaGetLastError());
     });
     reads = static_cast<double>(kBytes) / read * 1e-3;
   }
@@ -551,33 +527,33 @@ void time_all() {
       steps.push_back(std::make_unique<Step>(shape, 1 + static_cast<unsigned>(steps.size()), true));
       total += steps.back()->bytes();
     } while (total < kBeyondCaches && steps.size() < 40);
-    CHECK(cudaDeviceSynchronize());
+    check(cudaDeviceSynchronize());
     simt::Queue queue{stream};
     const auto n = static_cast<int>(steps.size());
-    const double alone = time_of(stream, 41, [&](int i) { steps[static_cast<std::size_t>(i % n)]->queue(queue); });
+    const double alone = median_us(stream, 41, [&](int i) { steps[static_cast<std::size_t>(i % n)]->queue(queue); });
     cudaGraph_t graph;
     cudaGraphExec_t recording;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (const auto& step : steps) step->queue(queue);
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&recording, graph, 0));
-    const double recorded = time_of(stream, 15, [&](int) { CHECK(cudaGraphLaunch(recording, stream)); }) / n;
-    CHECK(cudaGraphExecDestroy(recording));
-    CHECK(cudaGraphDestroy(graph));
+    check(cudaStreamEndCapture(stream, &graph));
+    check(cudaGraphInstantiate(&recording, graph, 0));
+    const double recorded = median_us(stream, 15, [&](int) { check(cudaGraphLaunch(recording, stream)); }) / n;
+    check(cudaGraphExecDestroy(recording));
+    check(cudaGraphDestroy(graph));
     const double bytes = steps[0]->bytes();
     const double rate = bytes / recorded * 1e-3;
     std::printf("| %-40s | %9.1f | %9.1f | %9.1f | %7.0f | %7.0f %% | %7.0f %% |\n", shape.name.c_str(), bytes * 1e-6,
                 alone, recorded, rate, 100 * rate / copy, 100 * rate / reads);
     std::fflush(stdout);
   }
-  CHECK(cudaStreamDestroy(stream));
+  check(cudaStreamDestroy(stream));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   cudaDeviceProp properties;
-  CHECK(cudaGetDeviceProperties(&properties, 0));
+  check(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, %d multiprocessors, %.0f MiB of L2\n", properties.name, properties.multiProcessorCount,
               properties.l2CacheSize / 1048576.0);
   const bool is_right = check_all();

@@ -22,6 +22,7 @@
 #include "device/kernels/vector_products-inl.h"
 #include "device_array.h"
 #include "kernels/reference/weights.cc"  // so that only this file is compiled
+#include "timing.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ using namespace winnow;
 using namespace winnow::device;
 using bench::check;
 using bench::DeviceArray;
+using bench::median_us;
 
 struct TypeCase {
   const char* name;  // ggml's name
@@ -132,7 +134,7 @@ bool check_products(const std::vector<WeightType>& types, int n_in, std::vector<
   const EightBitArrays eight(kMaxProductRows, n_in);
   simt::Queue queue;
   queue_quantise_rows(queue, {.x = x_device.data(), .to = eight.rows(), .n_rows = kMaxProductRows, .n = n_in});
-  CHECK(queue.error);
+  check(queue.error);
   const std::vector<double> x_eight = eight.read();
   std::string wrong;
   double largest = 0;
@@ -169,8 +171,8 @@ bool check_products(const std::vector<WeightType>& types, int n_in, std::vector<
     plan.n_rows = n_rows;
     for (DeviceArray<float>& one : y) one.fill(0xFF);
     queue_vector_product(queue, plan);
-    CHECK(queue.error);
-    CHECK(cudaDeviceSynchronize());
+    check(queue.error);
+    check(cudaDeviceSynchronize());
     for (std::size_t p = 0; p < types.size(); ++p) {
       std::vector<float> result = y[p].read();
       result.resize(static_cast<std::size_t>(n_rows) * n_out[p]);
@@ -231,8 +233,8 @@ bool check_row_steps(int n) {
                            .eight = of_gate.rows(),
                            .n_rows = kRows,
                            .n = n});
-  CHECK(queue.error);
-  CHECK(cudaDeviceSynchronize());
+  check(queue.error);
+  check(cudaDeviceSynchronize());
   const std::vector<float> sums = x.read(), normed = out.read(), gated = gate.read();
   const std::vector<double> normed_eight = eight.read(), gated_eight = of_gate.read();
   double largest = 0, largest_eight = 0;
@@ -280,45 +282,20 @@ bool check_all() {
   return is_right;
 }
 
-double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x[x.size() / 2];
-}
-
-// Returns the median microseconds of `work` on the stream.
-double time_of(cudaStream_t stream, int n, const std::function<void()>& work) {
-  cudaEvent_t begin, end;
-  CHECK(cudaEventCreate(&begin));
-  CHECK(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < n + 2; ++i) {
-    CHECK(cudaEventRecord(begin, stream));
-    work();
-    CHECK(cudaEventRecord(end, stream));
-    CHECK(cudaEventSynchronize(end));
-    float ms = 0;
-    CHECK(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) times.push_back(1e3 * static_cast<double>(ms));
-  }
-  CHECK(cudaEventDestroy(begin));
-  CHECK(cudaEventDestroy(end));
-  return median(times);
-}
-
 // Returns the median microseconds of a graph of the kernels that `work` queues.
 double time_of_graph(cudaStream_t stream, bool overlaps, const std::function<void(simt::Queue&)>& work) {
   cudaGraph_t graph;
   cudaGraphExec_t recording;
   simt::Queue queue{.stream = stream};
   queue.overlaps = overlaps;
-  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   work(queue);
-  CHECK(queue.error);
-  CHECK(cudaStreamEndCapture(stream, &graph));
-  CHECK(cudaGraphInstantiate(&recording, graph, 0));
-  const double us = time_of(stream, 11, [&] { CHECK(cudaGraphLaunch(recording, stream)); });
-  CHECK(cudaGraphExecDestroy(recording));
-  CHECK(cudaGraphDestroy(graph));
+  check(queue.error);
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&recording, graph, 0));
+  const double us = median_us(stream, 11, [&](int) { check(cudaGraphLaunch(recording, stream)); });
+  check(cudaGraphExecDestroy(recording));
+  check(cudaGraphDestroy(graph));
   return us;
 }
 
@@ -354,8 +331,8 @@ class Timed {
     norm_.fill(0x3C);
     simt::Queue queue;
     queue_quantise_rows(queue, {.x = x_.data(), .to = eight_.rows(), .n_rows = kMaxProductRows, .n = kMostIn});
-    CHECK(queue.error);
-    CHECK(cudaDeviceSynchronize());
+    check(queue.error);
+    check(cudaDeviceSynchronize());
   }
 
   std::byte* next_weight(std::size_t bytes) {
@@ -450,13 +427,13 @@ std::size_t step_bytes(WeightType type, WeightType value_type, bool has_logits) 
 
 void time_all() {
   cudaStream_t stream;
-  CHECK(cudaStreamCreate(&stream));
+  check(cudaStreamCreate(&stream));
   double copy = 0;
   {
     constexpr std::size_t kBytes = std::size_t{2} << 30;
     const DeviceArray<std::byte> a(kBytes), b(kBytes);
-    copy = 2.0 * kBytes * 1e-3 / time_of(stream, 15, [&] {
-             CHECK(cudaMemcpyAsync(b.data(), a.data(), kBytes, cudaMemcpyDeviceToDevice, stream));
+    copy = 2.0 * kBytes * 1e-3 / median_us(stream, 15, [&](int) {
+             check(cudaMemcpyAsync(b.data(), a.data(), kBytes, cudaMemcpyDeviceToDevice, stream));
            });
   }
   std::printf("\ncopy of 2 GiB: %.0f GB/s read and written\n\n", copy);
@@ -533,14 +510,14 @@ void time_all() {
       std::fflush(stdout);
     }
   }
-  CHECK(cudaStreamDestroy(stream));
+  check(cudaStreamDestroy(stream));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   cudaDeviceProp properties;
-  CHECK(cudaGetDeviceProperties(&properties, 0));
+  check(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, %d multiprocessors, %.0f MiB of L2\n", properties.name, properties.multiProcessorCount,
               properties.l2CacheSize / 1048576.0);
   const bool is_right = check_all();

@@ -1,6 +1,6 @@
 // The interface to libllama-common: its headers are included by this file, chat_format.h, chat_reader.cc,
 // call_grammar.cc, call_tree.h and template_limits.cc alone. They promise no stable interface: scripts/setup.sh takes
-// them from the sources that the library was built from, and tests/model/chat_template_test.cc fails if the two do not
+// them from the sources that the library was built from, and tests/text/chat_template_test.cc fails if the two do not
 // fit.
 #include "text/chat_template.h"
 

@@ -12,6 +12,8 @@
 #include <numeric>
 #include <ostream>
 #include <span>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,6 +90,13 @@ inline void write_layers(const RaggedCache& cache, std::ostream& out) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) cache.write(out, l);
 }
 
+// Returns what a file of the cache has.
+inline std::string bytes_of(const RaggedCache& cache) {
+  std::ostringstream out;
+  write_layers(cache, out);
+  return out.str();
+}
+
 inline void restore_layers(RaggedCache& cache, std::istream& in) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) cache.restore(in, l);
 }
@@ -101,6 +110,13 @@ inline std::vector<std::int32_t> range(std::int32_t first, std::int32_t end) {
   std::vector<std::int32_t> positions(static_cast<std::size_t>(end - first));
   std::iota(positions.begin(), positions.end(), first);
   return positions;
+}
+
+// Returns every step-th index below n, from 0.
+inline std::vector<std::int32_t> every(std::int32_t step, std::int32_t n) {
+  std::vector<std::int32_t> indices;
+  for (std::int32_t i = 0; i < n; i += step) indices.push_back(i);
+  return indices;
 }
 
 inline std::vector<std::int32_t> positions_of(const std::vector<TestEntry>& entries) {

@@ -19,18 +19,6 @@ namespace {
 
 constexpr std::size_t kDeviceMiB = 1 << 20;
 
-std::vector<std::int32_t> every(std::int32_t step, std::int32_t n) {
-  std::vector<std::int32_t> indices;
-  for (std::int32_t i = 0; i < n; i += step) indices.push_back(i);
-  return indices;
-}
-
-std::string bytes_of(const RaggedCache& cache) {
-  std::ostringstream out;
-  write_layers(cache, out);
-  return out.str();
-}
-
 class DeviceMemory : public testing::Test {
  protected:
   const CacheShape shape_ = even_shape(2, 2, 64);

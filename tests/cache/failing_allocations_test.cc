@@ -5,7 +5,6 @@
 #include <functional>
 #include <new>
 #include <numeric>
-#include <sstream>
 
 #include "cache/coded_rows.h"
 #include "cache/guarded_memory.h"
@@ -39,18 +38,6 @@ constexpr std::int32_t kEntries = 150;
 void fill(RaggedCache& cache, const Case& c, std::mt19937& random) {
   extend(cache, 0, 0, kEntries / 2, 0, random);
   extend(cache, 0, 0, kEntries - kEntries / 2, kEntries / 2 + c.far, random);
-}
-
-std::vector<std::int32_t> every(std::int32_t step, std::int32_t n) {
-  std::vector<std::int32_t> indices;
-  for (std::int32_t i = 0; i < n; i += step) indices.push_back(i);
-  return indices;
-}
-
-std::string bytes_of(const RaggedCache& cache) {
-  std::ostringstream out;
-  write_layers(cache, out);
-  return out.str();
 }
 
 // Expects that a change that throws leaves the cache as it was, and that the next try has the same result as without a

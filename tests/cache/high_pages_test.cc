@@ -320,9 +320,7 @@ TEST(HighPages, RefuseFilesThatCannotBe) {
   extend(source, 0, 0, 100, 0, random);
   const std::vector<std::int32_t> all = range(0, 100);
   cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(10, kPageEntries));
-  std::ostringstream out;
-  cache.write(out, 0);
-  const std::string bytes = out.str();
+  const std::string bytes = bytes_of(cache);
   const auto refusal = [&](const CacheShape& target, std::size_t at, std::int32_t value) {
     std::string changed = bytes;
     std::copy_n(reinterpret_cast<const char*>(&value), sizeof(value), changed.data() + at);

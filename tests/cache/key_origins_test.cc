@@ -138,11 +138,6 @@ TEST_P(KeyOrigins, LeaveNoTraceOfWhatWasTruncated) {
   extend_biased(source, 100, 68, random_, other);
   longer.append_from(0, 0, source.entries(0, 0), range(0, 168));
   shorter.append_from(0, 0, source.entries(0, 0), range(0, 68));
-  const auto bytes_of = [](const RaggedCache& cache) {
-    std::ostringstream out;
-    cache.write(out, 0);
-    return out.str();
-  };
   RaggedCache back = longer.fork();
   back.truncate(68);
   EXPECT_EQ(bytes_of(back), bytes_of(shorter));
@@ -158,9 +153,7 @@ TEST_P(KeyOrigins, ComeFromFilesWithThem) {
   RaggedCache source(shape.plain(), pool_), cache(shape, pool_);
   extend_biased(source, 70, 0, random_);
   cache.append_from(0, 0, source.entries(0, 0), range(0, 70));
-  std::ostringstream out;
-  cache.write(out, 0);
-  const std::string bytes = out.str();
+  const std::string bytes = bytes_of(cache);
   RaggedCache restored(shape, pool_);
   const auto restore = [&](const std::string& from) {
     std::istringstream in(from);
@@ -191,9 +184,7 @@ TEST_P(KeyOrigins, AreMissingInOldFiles) {
   const std::vector<float> none(kDim);
   const std::vector<Row> rows = extend_biased(source, 70, 0, random_, none);
   cache.append_from(0, 0, source.entries(0, 0), range(0, 70));
-  std::ostringstream out;
-  cache.write(out, 0);
-  std::string bytes = out.str();
+  std::string bytes = bytes_of(cache);
   bytes.erase(6 * sizeof(std::int32_t), 2 * sizeof(std::int32_t) + 2 * kDim);
   std::istringstream in(bytes);
   RaggedCache old(shape, pool_);

@@ -23,12 +23,6 @@ RaggedCache small_cache(const std::shared_ptr<PagePool>& pool) {
   return cache;
 }
 
-std::string bytes_of(const RaggedCache& cache) {
-  std::ostringstream out;
-  write_layers(cache, out);
-  return out.str();
-}
-
 std::string with_int(std::string bytes, std::size_t offset, std::int32_t value) {
   std::memcpy(bytes.data() + offset, &value, sizeof(value));
   return bytes;

@@ -27,32 +27,21 @@ struct Sizes {
 };
 
 Sizes read_sizes(const GoldenFile& file) {
-  const auto size = [&](const char* key) {
-    const std::int64_t value = file.integer(std::string("winnow.") + key);
-    if (value < 0 || value > 1 << 20) throw std::runtime_error(std::string("absurd ") + key);
-    return static_cast<int>(value);
-  };
-  const Sizes s{.head_dim = size("head_dim"),
-                .n_group = size("n_group"),
-                .n_tokens = size("n_tokens"),
-                .n_ref = size("n_ref"),
-                .n_keep = size("n_keep"),
-                .bits = size("bits"),
-                .sinks = size("sinks"),
-                .window = size("window"),
-                .block = size("block"),
+  const Sizes s{.head_dim = file.size("head_dim"),
+                .n_group = file.size("n_group"),
+                .n_tokens = file.size("n_tokens"),
+                .n_ref = file.size("n_ref"),
+                .n_keep = file.size("n_keep"),
+                .bits = file.size("bits"),
+                .sinks = file.size("sinks"),
+                .window = file.size("window"),
+                .block = file.size("block"),
                 .scale = static_cast<float>(file.number("winnow.scale")),
                 .ridge = static_cast<float>(file.number("winnow.ridge"))};
   const bool is_sane = s.head_dim >= 16 && s.head_dim <= 256 && s.head_dim % 16 == 0 && s.n_keep <= s.n_tokens &&
                        s.sinks + s.window <= s.n_keep && (s.bits == 4 || s.bits == 3);
   if (!is_sane) throw std::runtime_error("absurd sizes");
   return s;
-}
-
-std::vector<float> sized(const GoldenFile& file, const std::string& name, std::int64_t n) {
-  std::vector<float> data = file.floats(name).data;
-  if (std::ssize(data) != n) throw std::runtime_error("tensor " + name + " has the wrong size");
-  return data;
 }
 
 std::vector<double> widened(std::span<const float> numbers) { return {numbers.begin(), numbers.end()}; }
@@ -204,8 +193,8 @@ void check_compaction(const std::string& path, Tally& tally) {
   codebook.insert(codebook.end(), magnitudes.begin(), magnitudes.end());
   tally.close(what + "codebook", codebook, file.doubles("codebook"), {1e-6, 0, 0});
 
-  const std::vector<float> k = sized(file, "k", d * s.n_tokens), v = sized(file, "v", d * s.n_tokens),
-                           q = sized(file, "q_ref", d * s.n_rows());
+  const std::vector<float> k = file.sized_floats("k", d * s.n_tokens), v = file.sized_floats("v", d * s.n_tokens),
+                           q = file.sized_floats("q_ref", d * s.n_rows());
   FullAttention full = attend(q, k, v, s.head_dim, s.scale);
   tally.close(what + "log_sum_exp", full.log_sum_exp, file.doubles("log_sum_exp"), kScores);
   tally.close(what + "target", full.out, file.doubles("target"), kScores);
@@ -224,8 +213,9 @@ void check_compaction(const std::string& path, Tally& tally) {
   check_codes(file, s, "k", keys, tally);
 
   // The fit starts from the file's decoded keys, and the codes from the file's fit, so that a difference counts once.
-  const std::vector<float> k_hat = sized(file, "k_hat", d * s.n_keep), target = sized(file, "target", d * s.n_rows()),
-                           log_sum_exp = sized(file, "log_sum_exp", s.n_rows());
+  const std::vector<float> k_hat = file.sized_floats("k_hat", d * s.n_keep),
+                           target = file.sized_floats("target", d * s.n_rows()),
+                           log_sum_exp = file.sized_floats("log_sum_exp", s.n_rows());
   std::vector<float> fitted(kept_v.size());
   const bool is_fitted =
       fit_values({.n_rows = s.n_rows(), .q = q.data(), .log_sum_exp = log_sum_exp.data(), .target = target.data()},
@@ -233,12 +223,12 @@ void check_compaction(const std::string& path, Tally& tally) {
                  {.key_dim = s.head_dim, .value_dim = s.head_dim, .scale = s.scale, .lambda = s.ridge}, fitted.data());
   tally.require(what + "fit", is_fitted, "the values were left as they were");
   tally.close(what + "fitted", widened(fitted), file.doubles("fitted"), kFitted);
-  check_codes(file, s, "v", code_rows(sized(file, "fitted", d * s.n_keep), s), tally);
+  check_codes(file, s, "v", code_rows(file.sized_floats("fitted", d * s.n_keep), s), tally);
 
   // Attention over our own codes is compared, too.
   const CodedRows values = code_rows(fitted, s);
   const std::int64_t n_held = 16 * s.n_group;
-  const std::vector<float> held = sized(file, "q_held", d * n_held);
+  const std::vector<float> held = file.sized_floats("q_held", d * n_held);
   tally.close(what + "held_out_full", attend(held, k, v, s.head_dim, s.scale).out, file.doubles("held_out_full"),
               kScores);
   tally.close(what + "held_out", attend(held, keys.decoded, values.decoded, s.head_dim, s.scale).out,

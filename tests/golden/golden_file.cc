@@ -177,6 +177,12 @@ std::vector<std::int64_t> GoldenFile::integers(const std::string& key) const {
   return value<std::vector<std::int64_t>>(key, "a list of integers");
 }
 
+int GoldenFile::size(const std::string& name, int least) const {
+  const std::int64_t size = integer("winnow." + name);
+  if (size < least || size > 1 << 20) refuse("absurd " + name);
+  return static_cast<int>(size);
+}
+
 bool GoldenFile::has_prefix(const std::string& prefix) const {
   const auto at = tensors_.lower_bound(prefix);
   return at != tensors_.end() && at->first.starts_with(prefix);
@@ -210,6 +216,12 @@ Tensor<float> GoldenFile::floats(const std::string& name) const {
   return result;
 }
 
+std::vector<float> GoldenFile::sized_floats(const std::string& name, std::int64_t n) const {
+  std::vector<float> data = floats(name).data;
+  if (std::ssize(data) != n) refuse("tensor " + name + " has the wrong size");
+  return data;
+}
+
 Tensor<std::int32_t> GoldenFile::int32s(const std::string& name) const {
   const TensorPlace& place = tensor(name);
   if (place.type != kI32) refuse("tensor " + name + " is not I32");
@@ -222,6 +234,12 @@ Tensor<std::int32_t> GoldenFile::int32s(const std::string& name) const {
 std::vector<double> GoldenFile::doubles(const std::string& name) const {
   const Tensor<float> values = floats(name);
   return {values.data.begin(), values.data.end()};
+}
+
+std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
+  std::vector<double> flat;
+  for (const std::vector<double>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
+  return flat;
 }
 
 }  // namespace winnow::golden

@@ -32,10 +32,12 @@ class GoldenFile {
   std::int64_t integer(const std::string& key) const;
   double number(const std::string& key) const;
   std::vector<std::int64_t> integers(const std::string& key) const;  // empty if there is no such key
+  int size(const std::string& name, int least = 0) const;            // the integer winnow.<name>: least to 2^20
 
   bool has(const std::string& tensor) const { return tensors_.contains(tensor); }
   bool has_prefix(const std::string& prefix) const;
-  Tensor<float> floats(const std::string& tensor) const;  // F32, or F16 widened
+  Tensor<float> floats(const std::string& tensor) const;                             // F32, or F16 widened
+  std::vector<float> sized_floats(const std::string& tensor, std::int64_t n) const;  // the data of floats(): n numbers
   Tensor<std::int32_t> int32s(const std::string& tensor) const;
   std::vector<double> doubles(const std::string& tensor) const;  // the data of floats()
 
@@ -59,5 +61,8 @@ class GoldenFile {
   std::map<std::string, Value> keys_;
   std::map<std::string, TensorPlace> tensors_;
 };
+
+// Returns rows one after the other, as tensors have them.
+std::vector<double> flatten(const std::vector<std::vector<double>>& rows);
 
 }  // namespace winnow::golden

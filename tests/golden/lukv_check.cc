@@ -22,38 +22,27 @@ struct Sizes {
 };
 
 Sizes read_sizes(const GoldenFile& file) {
-  const auto size = [&](const char* key) {
-    const std::int64_t value = file.integer(std::string("winnow.") + key);
-    if (value < 0 || value > 1 << 20) throw std::runtime_error(std::string("absurd ") + key);
-    return static_cast<int>(value);
-  };
-  const Sizes s{.n_layer = size("n_layer"),
-                .n_head = size("n_head"),
-                .n_kv_head = size("n_head_kv"),
-                .head_dim = size("head_dim"),
-                .n_embd = size("n_embd"),
-                .n_steps = size("n_steps"),
-                .sinks = size("sinks"),
-                .window = size("window"),
-                .n_tokens = size("n_tokens")};
+  const Sizes s{.n_layer = file.size("n_layer"),
+                .n_head = file.size("n_head"),
+                .n_kv_head = file.size("n_head_kv"),
+                .head_dim = file.size("head_dim"),
+                .n_embd = file.size("n_embd"),
+                .n_steps = file.size("n_steps"),
+                .sinks = file.size("sinks"),
+                .window = file.size("window"),
+                .n_tokens = file.size("n_tokens")};
   if (s.n_kv_head < 1 || s.n_head % s.n_kv_head != 0 || s.sinks + s.window >= s.n_tokens) {
     throw std::runtime_error("absurd sizes");
   }
   return s;
 }
 
-std::vector<float> sized(const GoldenFile& file, const std::string& name, std::int64_t n) {
-  std::vector<float> data = file.floats(name).data;
-  if (std::ssize(data) != n) throw std::runtime_error("tensor " + name + " has the wrong size");
-  return data;
-}
-
 // Returns the oracle importance [n_kv_head][n_tokens] of one layer for one question.
 std::vector<std::vector<double>> oracle_of(const GoldenFile& file, const Sizes& s, const std::string& prefix) {
   const std::int64_t n = s.n_tokens, d = s.head_dim;
-  const std::vector<float> attention = sized(file, prefix + "attention", n * s.n_head * s.n_steps);
-  const std::vector<float> v = sized(file, prefix + "v", d * n * s.n_kv_head);
-  const std::vector<float> stored_w_o = sized(file, prefix + "w_o", d * s.n_head * s.n_embd);
+  const std::vector<float> attention = file.sized_floats(prefix + "attention", n * s.n_head * s.n_steps);
+  const std::vector<float> v = file.sized_floats(prefix + "v", d * n * s.n_kv_head);
+  const std::vector<float> stored_w_o = file.sized_floats(prefix + "w_o", d * s.n_head * s.n_embd);
   std::vector<float> w_o(stored_w_o.size());
   for (std::int64_t row = 0; row < d * s.n_head; ++row) {
     for (std::int64_t j = 0; j < s.n_embd; ++j) w_o[row * s.n_embd + j] = stored_w_o[j * d * s.n_head + row];
@@ -91,12 +80,6 @@ std::vector<std::vector<double>> oracle_of(const GoldenFile& file, const Sizes& 
   return oracle.importance();
 }
 
-std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
-  std::vector<double> flat;
-  for (const std::vector<double>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  return flat;
-}
-
 // Checks one question and adds its local kept ratios [ratios][n_layer * n_kv_head] to `profile`.
 void check_question(const GoldenFile& file, const Sizes& s, int question, const std::vector<double>& ratios,
                     std::vector<double>& profile, Tally& tally) {
@@ -108,7 +91,8 @@ void check_question(const GoldenFile& file, const Sizes& s, int question, const 
     const std::string layer = std::string("l").append(std::to_string(l)).append(".");
     const std::vector<std::vector<double>> oracle = oracle_of(file, s, prefix + layer);
     tally.close(what + layer + "oracle", flatten(oracle), file.doubles(prefix + layer + "oracle"), kScores);
-    const std::vector<float> scores = sized(file, prefix + layer + "score", std::int64_t{s.n_tokens} * s.n_kv_head);
+    const std::vector<float> scores =
+        file.sized_floats(prefix + layer + "score", std::int64_t{s.n_tokens} * s.n_kv_head);
     Curves layer_loss, layer_surrogate;
     for (int h = 0; h < s.n_kv_head; ++h) {
       const auto candidates = std::span(oracle[h]).subspan(s.sinks, n_candidates);

@@ -10,20 +10,6 @@
 namespace winnow::golden {
 namespace {
 
-constexpr std::int64_t kMaxDimension = 1 << 20;
-
-std::int64_t dimension(const GoldenFile& file, const std::string& key) {
-  const std::int64_t value = file.integer("winnow." + key);
-  if (value < 1 || value > kMaxDimension) throw std::runtime_error("absurd " + key);
-  return value;
-}
-
-std::vector<float> sized(const GoldenFile& file, const std::string& name, std::int64_t n) {
-  std::vector<float> data = file.floats(name).data;
-  if (std::ssize(data) != n) throw std::runtime_error("tensor " + name + " has the wrong size");
-  return data;
-}
-
 // Returns [head_dim, n_rows, n_heads] (ggml's order) as [n_rows][n_heads][head_dim].
 std::vector<float> rows_first(const std::vector<float>& data, std::int64_t d, std::int64_t n_rows,
                               std::int64_t n_heads) {
@@ -93,12 +79,12 @@ EvictionOptions parse_option_list(const std::string& list) {
 }
 
 ScoringCase::ScoringCase(const GoldenFile& file, CaseNumbers numbers)
-    : n_layer(static_cast<int>(dimension(file, "n_layer"))),
-      n_head(static_cast<int>(dimension(file, "n_head"))),
-      n_kv_head(static_cast<int>(dimension(file, "n_head_kv"))),
-      head_dim(static_cast<int>(dimension(file, "head_dim"))),
-      n_embd(static_cast<int>(dimension(file, "n_embd"))),
-      n_tokens(static_cast<std::int32_t>(dimension(file, "n_tokens"))) {
+    : n_layer(file.size("n_layer", 1)),
+      n_head(file.size("n_head", 1)),
+      n_kv_head(file.size("n_head_kv", 1)),
+      head_dim(file.size("head_dim", 1)),
+      n_embd(file.size("n_embd", 1)),
+      n_tokens(file.size("n_tokens", 1)) {
   if (n_head % n_kv_head != 0) throw std::runtime_error("n_head is not a multiple of n_head_kv");
   const std::int64_t d = head_dim, n = n_tokens;
   interleaved_ = file.text("winnow.rope.kind") == "norm";
@@ -114,11 +100,11 @@ ScoringCase::ScoringCase(const GoldenFile& file, CaseNumbers numbers)
   for (int l = 0; l < n_layer; ++l) {
     const std::string prefix = std::string("l").append(std::to_string(l)).append(".");
     CaseLayer layer;
-    layer.k = sized(file, prefix + "k", d * n * n_kv_head);
-    layer.v = sized(file, prefix + "v", d * n * n_kv_head);
-    layer.q_pre = sized(file, prefix + "q_pre", d * n * n_head);
-    std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
-    std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
+    layer.k = file.sized_floats(prefix + "k", d * n * n_kv_head);
+    layer.v = file.sized_floats(prefix + "v", d * n * n_kv_head);
+    layer.q_pre = file.sized_floats(prefix + "q_pre", d * n * n_head);
+    std::vector<float> q = file.sized_floats(prefix + "q", d * n * n_head);
+    std::vector<float> w_o = file.sized_floats(prefix + "w_o", d * n_head * n_embd);
     if (numbers == CaseNumbers::kOfDevices) {
       round_to(EntryType::kF16, layer.k);
       round_to(EntryType::kF16, layer.v);
@@ -130,9 +116,10 @@ ScoringCase::ScoringCase(const GoldenFile& file, CaseNumbers numbers)
     if (file.has(prefix + "pass_q")) {
       const Tensor<float> pass_q = file.floats(prefix + "pass_q");
       layer.n_pass = static_cast<int>(pass_q.dim(1));
-      layer.pass_q = rows_first(sized(file, prefix + "pass_q", d * layer.n_pass * n_head), d, layer.n_pass, n_head);
+      layer.pass_q =
+          rows_first(file.sized_floats(prefix + "pass_q", d * layer.n_pass * n_head), d, layer.n_pass, n_head);
       if (numbers == CaseNumbers::kOfDevices) round_to(EntryType::kF16, layer.pass_q);
-      pass_k = sized(file, prefix + "pass_k", d * layer.n_pass * n_kv_head);
+      pass_k = file.sized_floats(prefix + "pass_k", d * layer.n_pass * n_kv_head);
     }
     layer.pass_log_sum_exp.resize(static_cast<std::size_t>(layer.n_pass) * n_head);
     layer.w_o.resize(w_o.size());

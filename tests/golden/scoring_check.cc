@@ -52,12 +52,6 @@ CutResult run_cut(const ScoringCase& prompt, const EvictionOptions& options, std
   return result;
 }
 
-std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
-  std::vector<double> flat;
-  for (const std::vector<double>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  return flat;
-}
-
 // Returns the indices of the entries that CriticalKV keeps before its second stage: sinks, window and the first stage.
 std::vector<std::vector<std::int32_t>> certain_entries(LayerEvidence& evidence, const EvictionOptions& options,
                                                        const std::vector<std::int32_t>& budgets) {

@@ -69,9 +69,14 @@ class HttpTest : public testing::Test {
   httplib::Result post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
     return client().Post(path, headers, body, "application/json");
   }
-  // Returns the response to a request that must succeed.
+  // These return the response to a request that must succeed.
   Json answer_to(const std::string& path, const Json& body) {
     const auto answer = post(path, body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
+  Json get_json(const std::string& path) {
+    const auto answer = client().Get(path);
     EXPECT_EQ(answer->status, 200) << answer->body;
     return Json::parse(answer->body);
   }

@@ -125,7 +125,7 @@ Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& promp
     made.text += text;
     for (const ChatDelta& delta : reader.add(text)) put(delta, made.streamed);
   }
-  for (const ChatDelta& delta : reader.finish(made.has_ended)) put(delta, made.streamed);
+  for (const ChatDelta& delta : reader.finish()) put(delta, made.streamed);
   made.whole = reader.message();
   return made;
 }
@@ -465,7 +465,7 @@ TEST(ChatToolsTest, Gemma) {
   const ChatPrompt prompt = model->apply_chat_template(messages, {.tools = kTools, .enable_thinking = false});
   ChatReader reader(prompt.format);
   reader.add("<|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>,hourly:true}<tool_call|>");
-  reader.finish(true);
+  reader.finish();
   ASSERT_EQ(reader.message().tool_calls.size(), 1U);
   EXPECT_EQ(reader.message().tool_calls[0].name, "get_weather");
   EXPECT_EQ(Json::parse(reader.message().tool_calls[0].arguments), Json({{"city", "Oslo"}, {"hourly", true}}));
@@ -594,18 +594,16 @@ TEST(ChatToolsTest, TextThatIsNoCall) {
   for (const std::string& text :
        {std::string(R"({"a": 1})"), std::string("Use {x} in code. Done."), std::string("Use {"), long_text}) {
     for (const std::size_t n_bytes : {std::size_t{1}, text.size()}) {
-      for (const bool is_whole : {true, false}) {
-        SCOPED_TRACE(text + (is_whole ? ", whole, " : ", cut off, ") + std::to_string(n_bytes));
-        ChatReader reader(prompt.format);
-        ChatMessage streamed;
-        for (std::size_t i = 0; i < text.size(); i += n_bytes) {
-          for (const ChatDelta& delta : reader.add(text.substr(i, n_bytes))) put(delta, streamed);
-        }
-        for (const ChatDelta& delta : reader.finish(is_whole)) put(delta, streamed);
-        EXPECT_EQ(reader.message().content, text);
-        EXPECT_EQ(streamed.content, text);
-        EXPECT_TRUE(reader.message().tool_calls.empty());
+      SCOPED_TRACE(text + ", " + std::to_string(n_bytes));
+      ChatReader reader(prompt.format);
+      ChatMessage streamed;
+      for (std::size_t i = 0; i < text.size(); i += n_bytes) {
+        for (const ChatDelta& delta : reader.add(text.substr(i, n_bytes))) put(delta, streamed);
       }
+      for (const ChatDelta& delta : reader.finish()) put(delta, streamed);
+      EXPECT_EQ(reader.message().content, text);
+      EXPECT_EQ(streamed.content, text);
+      EXPECT_TRUE(reader.message().tool_calls.empty());
     }
   }
   // A stream does not wait for the end.
@@ -626,7 +624,7 @@ TEST(ChatToolsTest, HeadersOfCallsAreNoContent) {
                             "<|message|>", "{\"zone\"", ": \"UTC\"}"}) {
     for (const ChatDelta& delta : reader.add(piece)) put(delta, streamed);
   }
-  for (const ChatDelta& delta : reader.finish(true)) put(delta, streamed);
+  for (const ChatDelta& delta : reader.finish()) put(delta, streamed);
   EXPECT_NE(streamed.content.find("Need it."), std::string::npos) << streamed.content;
   EXPECT_EQ(streamed.content.find("commentary"), std::string::npos) << streamed.content;
   ASSERT_EQ(streamed.tool_calls.size(), 1U);
@@ -650,14 +648,14 @@ TEST(ChatToolsTest, ThoughtsAreToldApart) {
   const std::string text = "<think>\nLet me see.\n</think>\n\nIt rains.";
   ChatReader whole(prompt.format), pieces(prompt.format);
   whole.add(text);
-  whole.finish(true);
+  whole.finish();
   EXPECT_EQ(whole.message().reasoning, "Let me see.\n");
   EXPECT_EQ(whole.message().content, "It rains.");
   ChatMessage streamed;
   for (const char letter : text) {
     for (const ChatDelta& delta : pieces.add(std::string(1, letter))) put(delta, streamed);
   }
-  for (const ChatDelta& delta : pieces.finish(true)) put(delta, streamed);
+  for (const ChatDelta& delta : pieces.finish()) put(delta, streamed);
   EXPECT_EQ(streamed.content, "It rains.");
   EXPECT_EQ(streamed.reasoning, "Let me see.\n");
 
@@ -691,7 +689,7 @@ TEST(ChatToolsTest, AMessageThatGoesOn) {
     for (const char* piece : {" is", " fine."}) {
       for (const ChatDelta& delta : reader.add(piece)) content += delta.content;
     }
-    for (const ChatDelta& delta : reader.finish(true)) content += delta.content;
+    for (const ChatDelta& delta : reader.finish()) content += delta.content;
     EXPECT_EQ(content, " is fine.");
   }
 }
@@ -702,7 +700,7 @@ TEST(ChatToolsTest, LongAndDeepAnswers) {
   const auto read = [&](const std::string& text) {
     ChatReader reader(model->apply_chat_template(messages, {.tools = kTools, .enable_thinking = false}).format);
     reader.add(text);
-    reader.finish(true);
+    reader.finish();
     return reader.message();
   };
   const std::string words(300'000, 'x'), brackets(300'000, '[');
@@ -714,7 +712,7 @@ TEST(ChatToolsTest, LongAndDeepAnswers) {
   ChatReader reader(
       model->apply_chat_template(begun, {.continues_last = true, .tools = kTools, .enable_thinking = false}).format);
   reader.add("]");
-  reader.finish(true);
+  reader.finish();
 }
 
 TEST(ChatToolsTest, ArgumentsOfTheTemplate) {
