@@ -1,6 +1,5 @@
 // winnow calibrate: an LU-KV profile for a model and a scorer.
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,13 +11,14 @@
 #include <system_error>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress_bar.h"
-#include "cli/prompt_source.h"
+#include "cli/text_file.h"
 #include "study/calibrate/calibration.h"
 #include "study/calibrate/questions.h"
 #include "study/calibrate/scorer_choice.h"
@@ -29,9 +29,8 @@
 namespace winnow::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr const char* kShippedText = "treasure-island.txt";
+constexpr std::int64_t kLastSecond = 253'402'300'799;  // of the year 9999, the last with four digits
 
 struct CalibrateFlags {
   ModelFlags model;
@@ -105,7 +104,7 @@ std::vector<std::string> read_texts(const CalibrateFlags& flags) {
 std::string today() {
   std::time_t now = std::time(nullptr);
   if (const char* given = std::getenv("SOURCE_DATE_EPOCH"); given != nullptr && *given != '\0') {
-    now = parse_integer("SOURCE_DATE_EPOCH", given, 0);
+    now = parse_wide_integer("SOURCE_DATE_EPOCH", given, 0, kLastSecond);
   }
   std::tm parts = {};
   gmtime_r(&now, &parts);
@@ -157,8 +156,7 @@ int calibrate_command(const Arguments& arguments) {
                count_text(flags.n_tokens).c_str(),
                n_before > 0 ? (", " + std::to_string(n_before) + " of them done already").c_str() : "");
   Interrupt interrupt;
-  const Clock::time_point start = Clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const Stopwatch stopwatch;
   try {
     ProgressBar bar("calibrate");
     constexpr double kSteps = 1000;  // steps of a sample
@@ -170,7 +168,7 @@ int calibrate_command(const Arguments& arguments) {
         return !interrupt.requested();
       });
       if (bar.is_on_terminal()) continue;
-      const double left = seconds() / (n_new + 1) * (n_samples - calibration.n_done());
+      const double left = stopwatch.seconds() / (n_new + 1) * (n_samples - calibration.n_done());
       std::fprintf(stderr, "sample %d of %d, %s left\n", calibration.n_done(), n_samples, duration_text(left).c_str());
     }
   } catch (const Error& error) {
@@ -183,7 +181,7 @@ int calibrate_command(const Arguments& arguments) {
   calibration.remove_state();
   method.set("profile", flags.output);
   std::fprintf(stderr, "%s written in %s; use it with --kv-evict %s\n", flags.output.c_str(),
-               duration_text(seconds()).c_str(), method.text().c_str());
+               duration_text(stopwatch.seconds()).c_str(), method.text().c_str());
   return 0;
 }
 

@@ -29,6 +29,13 @@ std::string Record::text(const char* field) const {
 
 std::vector<std::string> Record::texts(const char* field) const { return texts_of(at(field), field); }
 
+std::string Record::id(const char* field) const {
+  if (!has(field)) return std::to_string(line_);
+  const std::vector<std::string> ids = texts(field);
+  if (ids.empty()) throw BadRecord(std::string("\"") + field + "\" is an empty list");
+  return ids.front();
+}
+
 std::vector<std::string> texts_of(const nlohmann::json& value, const char* field) {
   std::vector<std::string> texts;
   const auto add = [&](const nlohmann::json& one) {

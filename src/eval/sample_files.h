@@ -30,6 +30,9 @@ class Record {
   std::string text(const char* field) const;
   // Returns a list of strings or numbers, or a single one as a list of one; numbers are returned as JSON text.
   std::vector<std::string> texts(const char* field) const;
+  // Returns the text or number by which a field names the record (the first of a list), or the number of the line if
+  // there is no such field.
+  std::string id(const char* field) const;
 
  private:
   nlohmann::json value_;

@@ -9,7 +9,6 @@
 
 #include "base/running_text.h"
 #include "base/utf8.h"
-#include "eval/python_str.h"
 #include "eval/sample_files.h"
 #include "eval/shipped.h"
 #include "winnow/error.h"
@@ -19,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kShippedTexts = "text/";
+constexpr std::size_t kMostWordTokens = 16;  // of a longer word the rest is taken for a word of its own
 
 std::string text_of_file(const fs::path& path, const SampleOptions& options) {
   if (path.extension() != ".jsonl") return read_text_file(path);
@@ -129,7 +129,7 @@ std::string TokenText::text(std::size_t begin, std::size_t end) const {
   std::string joined;
   for (std::size_t i = begin; i < std::min(end, tokens_.size()); ++i) joined += tokens_[i];
   std::size_t skip = 0;
-  while (skip < joined.size() && (static_cast<unsigned char>(joined[skip]) & 0xc0) == 0x80) ++skip;
+  while (skip < joined.size() && continues_character(joined[skip])) ++skip;
   joined.erase(0, skip);
   if (end < tokens_.size() && !joined.empty()) {
     // A character may continue in the next token.
@@ -140,8 +140,13 @@ std::string TokenText::text(std::size_t begin, std::size_t end) const {
 }
 
 std::size_t TokenText::word_from(std::size_t i) const {
-  while (i > 0 && i < tokens_.size() && (tokens_[i].empty() || !is_white(tokens_[i][0]))) ++i;
-  return std::min(i, tokens_.size());
+  const std::size_t n = tokens_.size();
+  if (i == 0 || i >= n) return std::min(i, n);
+  for (std::size_t at = i; at < std::min(i + kMostWordTokens, n); ++at) {
+    if (!tokens_[at].empty() && is_white(tokens_[at][0])) return at;
+  }
+  while (i < n && (tokens_[i].empty() || continues_character(tokens_[i][0]))) ++i;
+  return i;
 }
 
 std::int32_t count_tokens(const SampleOptions& options, std::string_view text) {

@@ -39,7 +39,8 @@ class TokenText {
   const std::string& operator[](std::size_t i) const { return tokens_[i]; }
   // Returns tokens [begin, end) as text, without characters that the borders cut.
   std::string text(std::size_t begin, std::size_t end) const;
-  // Returns the first position from i on where a word or line begins.
+  // Returns the first position from i on where a word or line begins. Chinese, Japanese and Thai have no white space
+  // between words: if none comes within a word's tokens, returns the first position where a character begins.
   std::size_t word_from(std::size_t i) const;
 
  private:

@@ -173,6 +173,7 @@ TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
   EXPECT_EQ(failure(with([](auto& o) { o.depths = {101}; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelity", "fidelity"}; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.lengths = {80, 80}; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.tasks = {"fidelity", "fidelity"}; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.lengths = {500}; })), ErrorCode::kContextFull);  // with the continuation
   EXPECT_FALSE(fs::exists(folder_));
   EXPECT_TRUE(run(fidelity()));

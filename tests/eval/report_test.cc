@@ -92,6 +92,28 @@ TEST(Summary, MeansByTaskAndInAll) {
   EXPECT_EQ(niah.breakdowns[1].columns, (std::vector<std::string>{"1000", "2000"}));
 }
 
+// The columns beside the measure are means of the tasks' means, too.
+TEST(Summary, EveryMeanIsThatOfTheTasksMeans) {
+  Results results;
+  results.methods = {"full"};
+  const auto add = [&](const std::string& task, int i, double value) {
+    Answer answer{.key = {"longbench", task, "s" + std::to_string(i), 0, "agnostic", "full", ""}};
+    answer.score = value;
+    answer.nll = 4 * value;
+    answer.has_keyword = value > 0;
+    answer.entries_full = 100;
+    answer.entries_kept = value > 0 ? 100 : 50;
+    results.results.push_back({std::move(answer), std::make_shared<SampleInfo>()});
+  };
+  add("qasper", 0, 1);
+  for (int i = 0; i < 3; ++i) add("lcc", i, 0);
+  const SummaryRow row = summarize(results).at(0).rows.at(0);
+  EXPECT_DOUBLE_EQ(row.value.mean, 0.5);
+  EXPECT_DOUBLE_EQ(*row.nll, 2);
+  EXPECT_DOUBLE_EQ(*row.keyword, 0.5);
+  EXPECT_DOUBLE_EQ(row.kept_share, 0.75);
+}
+
 TEST(Summary, PairsOnTheSameSamples) {
   const std::vector<Section> sections = summarize(made_up_results());
   const ComparisonTable& scores = section_of(sections, "niah").comparisons.at(0);
@@ -435,6 +457,81 @@ TEST(Results, RunsOfOneBenchmarkThatDoNotCompareAreRefused) {
   refuse(kChineseWords, "0123456789abcdef", "with the --jieba of the other");
   refuse(kModelMetadata, "2", "one model at a time");
   EXPECT_NO_THROW(load_results({plain, folder("same", {{"methods", {"tova"}}})}));
+}
+
+TEST(Results, AnotherSampleOfTheSameNameIsRefused) {
+  const test::TemporaryDirectory directory;
+  const auto folder = [&](const std::string& name, double depth, QuestionMode mode) {
+    WorkItem item{.benchmark = "niah", .mode = mode};
+    item.sample.task = "niah";
+    item.sample.id = "400-0-1";
+    item.sample.context = std::string(700, 'a') + std::to_string(depth);  // differs after the part that lines show
+    item.sample.coordinates = {{"depth", depth}};
+    item.sample.turns = {{.question = "Where?", .references = {"here"}}};
+    const ResultStore store(directory.file(name),
+                            {{"model_fingerprint", "1"}, {"methods", {"full"}}, {"budgets", {"5%"}}}, {}, {});
+    const WorkItem* items[] = {&item};
+    store.write_samples(items);
+    return directory.file(name);
+  };
+  const std::string plain = folder("plain", 50, QuestionMode::kAgnostic);
+  const std::string other = folder("other", 100, QuestionMode::kAgnostic);
+  EXPECT_NO_THROW(load_results({plain, folder("same", 50, QuestionMode::kAgnostic)}));
+  EXPECT_NO_THROW(load_results({plain, folder("aware", 100, QuestionMode::kAware)}));
+  const auto refuse = [&] {
+    test::expect_error(ErrorCode::kInvalidArgument, "sample 400-0-1 of niah is another", [&] {
+      load_results({plain, other});
+    });
+  };
+  refuse();
+  // Lines of earlier versions have no digest, but coordinates.
+  const std::string samples = other + "/samples-1-of-1.jsonl";
+  auto line = nlohmann::json::parse(test::read_bytes(samples));
+  line.erase(kSampleDigest);
+  write_file(samples, line.dump() + "\n");
+  refuse();
+  line["coordinates"]["depth"] = 50;
+  write_file(samples, line.dump() + "\n");
+  EXPECT_NO_THROW(load_results({plain, other}));
+}
+
+TEST(Results, ADamagedFolderIsNamed) {
+  const test::TemporaryDirectory directory;
+  const std::string folder = directory.file("run");
+  const nlohmann::json whole{{"methods", {"full"}}, {"budgets", {"5%"}}};
+  const auto refuse = [&](const nlohmann::json& run, const nlohmann::json& sample, const std::string& file) {
+    directory.write("run/run.json", nlohmann::json{{"run", run}}.dump());
+    directory.write("run/samples-1-of-1.jsonl", sample.dump() + "\n");
+    test::expect_error(ErrorCode::kBadFile, "'" + folder + "/" + file + "' is damaged",
+                       [&] { load_results({folder}); });
+  };
+  const nlohmann::json sample{{"benchmark", "niah"}, {"task", "niah"}, {"id", "1"}, {"question", "agnostic"}};
+  refuse(whole, sample, "samples-*.jsonl");
+  refuse({{"budgets", {"5%"}}}, sample, "run.json");
+  refuse({{"methods", "full"}, {"budgets", 5}}, sample, "run.json");
+}
+
+// Folders may share answers, of the full cache for one, and then have fewer together than their numbers' sum.
+TEST(Results, FoldersThatShareAnswersAreFinished) {
+  const test::TemporaryDirectory directory;
+  const auto folder = [&](const std::string& method, int n_answers) {
+    ResultStore store(
+        directory.file(method),
+        {{"model_fingerprint", "1"}, {"methods", {"full", method}}, {"budgets", {"5%"}}, {"answers", n_answers}}, {},
+        {});
+    for (const auto& [name, budget] : {std::pair<std::string, std::string>{"full", ""}, {method, "5%"}}) {
+      Answer answer{.key = {"niah", "niah", "s", 0, "agnostic", name, budget}};
+      answer.score = 1;
+      store.append(answer);
+    }
+    return directory.file(method);
+  };
+  const std::string snapkv = folder("snapkv", 2);
+  const Results finished = load_results({snapkv, folder("tova", 2)});
+  ASSERT_EQ(finished.results.size(), 3U);
+  EXPECT_EQ(markdown(finished, summarize(finished)).find("is not finished"), std::string::npos);
+  const Results unfinished = load_results({snapkv, folder("h2o", 4)});
+  EXPECT_NE(markdown(unfinished, summarize(unfinished)).find("it has 3 of 5 answers"), std::string::npos);
 }
 
 TEST(Results, AFailureNeverHidesAnAnswer) {

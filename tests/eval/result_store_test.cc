@@ -217,5 +217,18 @@ TEST_F(ResultStoreTest, FailuresCountUntilTheyAreForgotten) {
   EXPECT_EQ(read_run(folder()).answers.at(failed.key).error, "");
 }
 
+// The failure's file comes after that of the later attempt, which ran as another shard.
+TEST_F(ResultStoreTest, AnAnswerStaysWhateverShardFailedBefore) {
+  open(kConfiguration, {1, 2})->append({.key = answer_number(1).key, .error = "no room"});
+  {
+    const auto store = open();
+    store->forget_failures();
+    store->append(answer_number(1));
+  }
+  const auto store = open();
+  store->forget_failures();
+  EXPECT_TRUE(store->has(answer_number(1).key));
+}
+
 }  // namespace
 }  // namespace winnow::eval

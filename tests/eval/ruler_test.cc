@@ -83,6 +83,22 @@ TEST(Ruler, PromptsFitTheLengthAndAreNearlyAsLong) {
   }
 }
 
+// Prompts of one size differ by a few tokens, and the official step of 500 words is more than a short prompt has.
+TEST(Ruler, ShortSamplesThatComeOutLongerAreMadeSmaller) {
+  SampleOptions options = with_words();
+  options.count_tokens = [](std::string_view text) { return static_cast<std::int32_t>(text.size() / 4); };
+  options.limit = 20;
+  for (const std::int32_t length : {640, 768, 896}) {
+    const std::vector<Sample> samples = generated("niah_multikey_1", options, length);
+    ASSERT_EQ(samples.size(), 20U);
+    for (const Sample& sample : samples) {
+      const std::int32_t n = options.count_tokens(whole_prompt(sample)) + sample.turns[0].max_new;
+      EXPECT_LE(n, length) << sample.id;
+      EXPECT_GE(n, length / 3) << sample.id;
+    }
+  }
+}
+
 // Every prompt begins and ends with the official template, filled with these fields.
 TEST(Ruler, TemplatesAreOfficial) {
   if (shared_data().empty()) GTEST_SKIP() << "../shared is not here";
@@ -149,6 +165,22 @@ TEST(Ruler, VariablesAreAChainInOrder) {
     EXPECT_TRUE(std::regex_search(sample.context.substr(0, second + 2),
                                   std::regex("they are:  [A-Z]{3} [A-Z]{3} [A-Z]{3} [A-Z]{3} [A-Z]{3}\n\n$")));
   }
+}
+
+// The chat template is around the whole prompt, so it takes nothing of the worked example.
+TEST(Ruler, TheWorkedExampleIsTheSameUnderEveryChatTemplate) {
+  const auto example = [](std::int32_t reserved) {
+    SampleOptions options = with_words();
+    options.reserved_tokens = reserved;
+    const std::string context = generated("vt", options, 4096)[0].context;
+    return context.substr(0, context.find("\n\nMemorize"));
+  };
+  EXPECT_EQ(example(100), example(0));
+  EXPECT_EQ(example(400), example(0));
+  SampleOptions bytes = with_words();
+  bytes.count_tokens = [](std::string_view text) { return static_cast<std::int32_t>(text.size()); };
+  const std::string why = message_of(ErrorCode::kInvalidArgument, [&] { generated("vt", bytes, 65536); });
+  EXPECT_TRUE(holds(why, "500 tokens for vt's worked example")) << why;
 }
 
 std::map<std::string, int> word_counts(const std::string& text) {
@@ -251,6 +283,33 @@ TEST(Ruler, OfficialLinesOldAndNew) {
   folder.write("8192/fwe.jsonl", "{\"input\": \"no question\", \"outputs\": [\"ab\"]}\n");
   EXPECT_TRUE(
       holds(message_of(ErrorCode::kBadFile, [&] { find_benchmark("ruler").samples(options); }), "fwe.jsonl', line 1"));
+  folder.write("8192/fwe.jsonl",
+               "{\"index\": [], \"input\": \"Question: What? Answer: the\", \"outputs\": [\"ab\"]}\n");
+  const std::string why = message_of(ErrorCode::kBadFile, [&] { find_benchmark("ruler").samples(options); });
+  EXPECT_TRUE(holds(why, "\"index\" is an empty list")) << why;
+}
+
+TEST(Ruler, LengthsChooseAmongFoldersOfLengths) {
+  const test::TemporaryDirectory folder;
+  for (const char* length : {"4096", "8192"}) {
+    folder.write(std::string(length) + "/fwe.jsonl",
+                 "{\"input\": \"text\\nQuestion: What? Answer: the\", \"outputs\": [\"ab\"]}\n");
+  }
+  SampleOptions options;
+  options.tasks = {"fwe"};
+  options.lengths = {4096};
+  const auto read = [&](const std::string& data) {
+    options.data = data;
+    return find_benchmark("ruler").samples(options);
+  };
+  ASSERT_EQ(read(folder.path()).size(), 1U);
+  EXPECT_EQ(read(folder.path())[0].coordinates.at("length"), 4096);
+  EXPECT_EQ(read(folder.file("4096/")).size(), 1U);
+  EXPECT_EQ(read(folder.file("4096/fwe.jsonl")).size(), 1U);
+  for (const char* data : {"8192", "8192/fwe.jsonl"}) {
+    const std::string why = message_of(ErrorCode::kInvalidArgument, [&] { read(folder.file(data)); });
+    EXPECT_TRUE(holds(why, "--lengths has no effect")) << why;
+  }
 }
 
 TEST(Ruler, WhatCannotBeMadeSaysWhy) {

@@ -258,6 +258,36 @@ TEST_F(RunnerTest, LaterTurnsSeeTheReferenceOfTheFirst) {
               -log_probability(session.logits(), prompts.reference(item.sample, 1, item.mode).at(0)), 1e-4);
 }
 
+// A turn that cannot be asked leaves the later ones without what they continue.
+TEST_F(RunnerTest, TurnsAfterAFailedOneFailToo) {
+  std::vector<WorkItem> items{test::work_item(0, QuestionMode::kAware)};
+  std::vector<Turn>& turns = items[0].sample.turns;
+  turns.push_back({.question = std::string(700, 'q'), .follow_up = "q", .references = {"v"}, .max_new = 4});
+  turns.push_back({.question = "next", .follow_up = "next", .references = {"v"}, .max_new = 4});
+  const RunnerOptions matrix = options({"full", "snapkv"}, {"50%"});
+  const PromptBuilder prompts(model_, true, 2000);  // leaves no room for the second turn in a context of 600
+  for (const Protocol protocol : {Protocol::kAnswer, Protocol::kAnswerFidelity}) {
+    items[0].protocol = protocol;
+    const std::string path = folder(protocol == Protocol::kAnswer ? "asked" : "forced");
+    ResultStore store(path, kConfiguration, {}, {});
+    Runner runner(engine_, prompts, matrix,
+                  {.score = [](const Sample&, const Turn&, std::string_view) { return 0.5; }});
+    ASSERT_TRUE(runner.run(test::pointers(items), store));
+    const auto answers = read_run(path).answers;
+    ASSERT_EQ(answers.size(), 6U);
+    for (const auto& [key, answer] : answers) {
+      const std::string& error = answer.error;
+      if (key.turn == 0) {
+        EXPECT_EQ(error, "");
+      } else if (key.turn == 1) {
+        EXPECT_NE(error.find("context"), std::string::npos) << error;
+      } else {
+        EXPECT_TRUE(error.starts_with("an earlier turn could not be asked: ")) << error;
+      }
+    }
+  }
+}
+
 TEST_F(RunnerTest, StopsAtANewlineButNeverBeforeAToken) {
   WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
   item.sample.stop_at_newline = true;

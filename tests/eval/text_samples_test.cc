@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 
+#include "base/utf8.h"
 #include "eval/texts.h"
 #include "sample_test_support.h"
 
@@ -118,6 +120,34 @@ TEST(NeedleBench, SeveralNeedlesAreInOrderOfTheirDepths) {
   EXPECT_TRUE(samples[1].turns[0].question.ends_with("______'的格式回答。\n"));
 }
 
+TEST(NeedleBench, SeveralNeedlesTakeTheirDepthsInAnyOrder) {
+  SampleOptions options = with_words();
+  options.tasks = {"multi_en"};
+  options.limit = 1;
+  options.depths = {0, 50};
+  const auto ascending = find_benchmark("needlebench").samples(options);
+  options.depths = {50, 0};
+  const auto descending = find_benchmark("needlebench").samples(options);
+  EXPECT_EQ(whole_prompt(descending.at(0)), whole_prompt(ascending.at(0)));
+}
+
+TEST(NeedleBench, NamesOfAnotherFormAreRefused) {
+  const test::TemporaryDirectory folder;
+  SampleOptions options = with_words();
+  options.tasks = {"atc_eldest_en"};
+  options.data = folder.path();
+  folder.write("needles.jsonl", nlohmann::json{{"language", "English"},
+                                               {"arg2", "tea"},
+                                               {"needle", "He drinks tea."},
+                                               {"retrieval_question", "What does he drink?"}}
+                                    .dump());
+  for (const char* names : {R"({"English": ["Ann Lee", "Bo Orr"]})", "[]"}) {
+    folder.write("names.json", names);
+    const std::string why = message_of(ErrorCode::kBadFile, [&] { find_benchmark("needlebench").samples(options); });
+    EXPECT_TRUE(holds(why, "a text of names joined by commas")) << why;
+  }
+}
+
 TEST(NeedleBench, ChainsLeadToTheEldest) {
   SampleOptions options = with_words();
   options.tasks = {"atc_eldest_en", "atc_ancestor_en", "atc_descendant_en", "atc_distance_en", "reasoning_3_en"};
@@ -183,6 +213,33 @@ TEST(Passages, DoNotOverlapAndGoOn) {
   options.lengths = {1000000};
   EXPECT_TRUE(holds(message_of(ErrorCode::kInvalidArgument, [&] { find_benchmark("fidelity").samples(options); }),
                     "--haystack"));
+}
+
+// Chinese has no white space between its words, where English passages begin and end.
+TEST(Passages, TextsWithoutSpacesHavePassages) {
+  std::string line;
+  for (int i = 0; i < 4000; ++i) line += utf8_of(static_cast<char32_t>(0x4E00 + i * 7 % 2000));
+  const test::TemporaryDirectory folder;
+  SampleOptions options;
+  options.split_tokens = [](std::string_view text) {  // two bytes each, so characters of three bytes are split
+    std::vector<std::string> tokens;
+    for (std::size_t i = 0; i < text.size(); i += 2) tokens.emplace_back(text.substr(i, 2));
+    return tokens;
+  };
+  options.haystack = folder.write("line.txt", line);
+  options.lengths = {300};
+  options.limit = 8;
+  const auto samples = find_benchmark("fidelity").samples(options);
+  ASSERT_EQ(samples.size(), 8U);
+  std::set<std::string> ids;
+  for (const Sample& sample : samples) {
+    ids.insert(sample.id);
+    EXPECT_NEAR(static_cast<double>(sample.context.size()) / 2, 300, 16);
+    const std::string& next = sample.turns[0].references.at(0);
+    EXPECT_NEAR(static_cast<double>(next.size()) / 2, 64, 2);
+    EXPECT_TRUE(holds(line, sample.context + next));
+  }
+  EXPECT_EQ(ids.size(), 8U);
 }
 
 TEST(Texts, SentencesEndWhereTheyDo) {

@@ -56,6 +56,13 @@ TEST(InfiniteBench, FieldsOfTheOtherTasks) {
                line_of({{"context", ""}, {"input", ""}, {"answer", "x"}, {"options", {"a", "b", "c", "d"}}}));
   const std::string why = message_of(ErrorCode::kBadFile, [&] { find_benchmark("infinitebench").samples(options); });
   EXPECT_TRUE(holds(why, "not among \"options\"")) << why;
+  options.tasks = {"code_run"};
+  folder.write("code_run.jsonl", line_of({{"id", nlohmann::json::array()},
+                                          {"context", "def func_1(x): ..."},
+                                          {"input", "Compute func_1(-3)."},
+                                          {"answer", {-12}}}));
+  const std::string no_id = message_of(ErrorCode::kBadFile, [&] { find_benchmark("infinitebench").samples(options); });
+  EXPECT_TRUE(holds(no_id, "\"id\" is an empty list")) << no_id;
 }
 
 nlohmann::json turn_of(const std::string& input, const nlohmann::json& answer) {
@@ -151,10 +158,12 @@ TEST(ScBench, BadTurnsAreNamed) {
   const test::TemporaryDirectory folder;
   SampleOptions options;
   options.data = folder.path();
-  const std::vector<nlohmann::json> bad = {{{"context", "c"}},
-                                           {{"context", "c"}, {"multi_turns", nlohmann::json::array()}},
-                                           {{"context", "c"}, {"multi_turns", {{{"input", "i"}}}}},
-                                           {{"multi_turns", {turn_of("i", "a")}}}};
+  const std::vector<nlohmann::json> bad = {
+      {{"context", "c"}},
+      {{"context", "c"}, {"multi_turns", nlohmann::json::array()}},
+      {{"context", "c"}, {"multi_turns", {{{"input", "i"}}}}},
+      {{"multi_turns", {turn_of("i", "a")}}},
+      {{"id", nlohmann::json::array()}, {"context", "c"}, {"multi_turns", {turn_of("i", "a")}}}};
   for (const nlohmann::json& value : bad) {
     folder.write("scbench_kv.jsonl", line_of(value));
     const std::string why = message_of(ErrorCode::kBadFile, [&] { find_benchmark("scbench").samples(options); });

@@ -156,6 +156,9 @@ TEST_F(TableFiles, AProfileIsFoundByModelAndScorer) {
   EXPECT_EQ(refusal("lu-kv-snapkv", kModel), ErrorCode::kNotFound);
   EXPECT_NE(message.find("winnow calibrate"), std::string::npos) << message;
 
+  // Other tools' files, and those of another version, are passed over.
+  std::ofstream(folder / "a-foreign-one.json") << R"({"name": "some other tool"})";
+  std::ofstream(folder / "a-later-one.json") << R"({"format": "winnow-lu-kv-profile", "version": 2})";
   one_head().save((folder / "any-name.json").string());
   EXPECT_EQ(prepared("lu-kv-snapkv", kModel).utility_profile->kept, one_head().kept);
   EXPECT_EQ(prepared("snapkv:layers=lu-kv,sinks=4", kModel).utility_profile->kept, one_head().kept);

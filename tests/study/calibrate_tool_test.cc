@@ -89,6 +89,19 @@ TEST_F(CalibrateTool, AProfileServesItsScorerAndNoOther) {
                "checksum");
 }
 
+TEST_F(CalibrateTool, TheDateMayBeSet) {
+  const auto calibrated = [&](const char* second) {
+    ProcessOptions options;
+    options.environment["SOURCE_DATE_EPOCH"] = second;
+    return tool("calibrate", {"--samples", "1", "--tokens", "120", "--decode", "3", "-o", profile(), "-f", passage()},
+                options);
+  };
+  expect_error(calibrated("253402300800"), 2, "SOURCE_DATE_EPOCH");  // the year 10000
+  const ProcessResult result = calibrated("4102444800");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Json::parse(read_bytes(profile())).at("date"), "2100-01-01");
+}
+
 TEST_F(CalibrateTool, BadInputIsRefusedBeforeTheWork) {
   expect_error(calibrate({"-f", directory_.write("empty", "")}), 1, "empty");
   expect_error(calibrate({"-f", directory_.write("short", "Too little text.")}), 1, "more text");

@@ -66,7 +66,7 @@ class InfiniteBench : public Benchmark {
       if (!uses_all_answers(metric) && metric != "choice" && metric != "code_debug") answers.resize(1);
       Sample sample = sample_of_row(row, fields);
       sample.turns[0].references = std::move(answers);
-      sample.id = record.has("id") ? record.texts("id").at(0) : std::to_string(record.line());
+      sample.id = record.id("id");
       sample.cluster = text_key(context);
       samples.push_back(std::move(sample));
       return options.limit == 0 || samples.size() < first + static_cast<std::size_t>(options.limit);

@@ -43,6 +43,7 @@ Hidden hidden_of(const nlohmann::json& row, const NeedleData& data, const std::v
     return hidden;
   }
   hidden.depths = kind == "multi" ? depths : std::vector<double>{depths[index]};
+  std::sort(hidden.depths.begin(), hidden.depths.end());  // texts are hidden from front to back
   const std::vector<Needle> needles = draw_needles(data, language, hidden.depths.size(), random);
   for (const Needle& needle : needles) {
     hidden.texts.push_back(needle.text);

@@ -1,5 +1,6 @@
 #include "eval/benchmarks/needlebench_data.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
@@ -52,9 +53,13 @@ NeedleData read_needle_data(const SampleOptions& options) {
     data.needles.push_back(needle_of(record));
     return true;
   });
-  data.names = read_json((folder / "names.json").string(), input::kDataset);
-  if (!data.names.is_object()) {
-    refuse_file((folder / "names.json").string(), "is not a JSON object with a list of names for each language");
+  const std::string names_path = (folder / "names.json").string();
+  data.names = read_json(names_path, input::kDataset);
+  const bool has_names =
+      data.names.is_object() &&
+      std::all_of(data.names.begin(), data.names.end(), [](const nlohmann::json& names) { return names.is_string(); });
+  if (!has_names) {
+    refuse_file(names_path, "is not a JSON object that has, for each language, a text of names joined by commas");
   }
   return data;
 }

@@ -134,6 +134,7 @@ class Ruler : public Benchmark {
         if (path.empty()) {
           missing.push_back(task + ".jsonl" + (length > 0 ? " of " + std::to_string(length) + " tokens" : ""));
         } else {
+          if (length == 0) check_lengths(options);
           read(task_named(task), path, length, options, samples);
         }
       }
@@ -145,6 +146,18 @@ class Ruler : public Benchmark {
       if (options.on_skipped) options.on_skipped(message);
     }
     return samples;
+  }
+
+  // Throws Error(kInvalidArgument) for lengths to choose among files that are in no folder of a length, unless the data
+  // are in a folder that is named after the only one.
+  static void check_lengths(const SampleOptions& options) {
+    if (options.lengths.empty()) return;
+    for (const fs::path& part : fs::absolute(options.data)) {
+      if (options.lengths.size() == 1 && part == std::to_string(options.lengths[0])) return;
+    }
+    throw Error(ErrorCode::kInvalidArgument, "--lengths has no effect on '" + options.data +
+                                                 "', whose files have the length that they were made with: leave it " +
+                                                 "out, or name the folder that holds folders such as 4096");
   }
 
   static fs::path find_file(const std::string& task, std::int32_t length, bool only, const SampleOptions& options) {
@@ -164,7 +177,7 @@ class Ruler : public Benchmark {
     read_jsonl(path, options, [&](const Record& record) {
       Sample sample = sample_of_line(task, record);
       sample.task = task.name;
-      const std::string index = record.has("index") ? record.texts("index").at(0) : std::to_string(record.line());
+      const std::string index = record.id("index");
       const double tokens =
           record.has("length") && record.at("length").is_number() ? record.at("length").get<double>() : 0;
       sample.id = length > 0 ? std::to_string(length) + "-" + index : index;

@@ -27,7 +27,7 @@ class RulerGenerator {
   virtual RulerPrompt make(std::size_t n, std::size_t index, Random& random) const = 0;
   virtual std::size_t smallest() const { return 1; }
   virtual std::size_t largest() const { return std::numeric_limits<std::size_t>::max() / 4; }
-  virtual std::size_t step() const = 0;               // amount by which n falls when a sample is too long
+  virtual std::size_t step() const = 0;               // most by which n falls when a sample is too long
   virtual std::string too_few() const { return {}; }  // error message if even `largest` fits; empty: no error
 };
 

@@ -75,11 +75,14 @@ std::vector<Sample> generate_ruler(const RulerTask& task, const RulerGenerator& 
   const auto n_samples = static_cast<std::size_t>(options.limit > 0 ? options.limit : kDefaultSamples);
   for (std::size_t index = 0; index < n_samples; ++index) {
     RulerPrompt prompt;
-    for (std::size_t n = largest;; n = n - generator.step()) {
+    for (std::size_t n = largest;;) {
       Random random(options.seed, sample_name(task.name, length, index));
       prompt = generator.make(n, index, random);
       if (fits(prompt, options, length, max_new)) break;
-      if (n < generator.smallest() + generator.step()) too_short();
+      const std::size_t spare = n - generator.smallest();
+      if (spare == 0) too_short();
+      // The official step may be most of a short prompt, so near the smallest size half of what is left goes.
+      n -= spare >= generator.step() ? generator.step() : (spare + 1) / 2;
     }
     Sample sample = sample_of_row(row, {});
     sample.task = task.name;

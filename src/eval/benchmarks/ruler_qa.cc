@@ -7,7 +7,6 @@
 #include "base/json_file.h"
 #include "eval/benchmarks/ruler_generator.h"
 #include "eval/task_table.h"
-#include "winnow/error.h"
 
 namespace winnow::eval {
 namespace fs = std::filesystem;

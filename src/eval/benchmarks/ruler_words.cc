@@ -12,6 +12,7 @@
 #include "eval/shipped.h"
 #include "eval/task_table.h"
 #include "eval/texts.h"
+#include "winnow/error.h"
 
 namespace winnow::eval {
 namespace {
@@ -64,13 +65,22 @@ class ChainGenerator : public RulerGenerator {
   std::int32_t length_;
 };
 
+// Returns the size of vt's worked example, which has a length of its own. The chat template is around the whole prompt,
+// not around the example, so it takes nothing of that length.
+std::size_t vt_example_size(const RulerGenerator& example, SampleOptions options) {
+  options.reserved_tokens = 0;
+  const std::size_t n = largest_fitting(example, options, kVtExampleLength, ruler_row("vt").at("max_new"), "vt");
+  if (n > 0) return n;
+  throw Error(ErrorCode::kInvalidArgument, "this model's tokenizer takes more than " +
+                                               std::to_string(kVtExampleLength) +
+                                               " tokens for vt's worked example: name other tasks with --tasks");
+}
+
 // A generator of chains with a worked example in front.
 class VtGenerator : public RulerGenerator {
  public:
   VtGenerator(const SampleOptions& options, std::int32_t length)
-      : chain_(5, length),
-        example_(3, kVtExampleLength),
-        n_example_(largest_fitting(example_, options, kVtExampleLength, ruler_row("vt").at("max_new"), "vt")) {}
+      : chain_(5, length), example_(3, kVtExampleLength), n_example_(vt_example_size(example_, options)) {}
 
   std::size_t smallest() const override { return chain_.smallest(); }
   std::size_t step() const override { return chain_.step(); }

@@ -104,7 +104,7 @@ class ScBench : public Benchmark {
     context_fields["context"] = context;
     Sample sample;
     sample.task = row.at("task");
-    sample.id = record.has("id") ? record.texts("id").at(0) : std::to_string(record.line());
+    sample.id = record.id("id");
     sample.cluster = text_key(context);
     sample.context = fill(row_text(row, multi_request ? "request_context" : "context"), context_fields);
     for (std::size_t i = 0; i < turns.size(); ++i) {

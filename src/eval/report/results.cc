@@ -12,7 +12,7 @@ namespace winnow::eval {
 namespace {
 
 using Json = nlohmann::json;
-using SampleKey = std::tuple<std::string, std::string, std::string>;  // benchmark, task, id
+using SampleKey = std::tuple<std::string, std::string, std::string, std::string>;  // benchmark, task, id, question
 
 void add_new(std::vector<std::string>& names, const Json& more) {
   for (const Json& name : more) {
@@ -110,37 +110,109 @@ void drop_ambiguous(std::set<std::string>& methods, const std::map<AnswerKey, An
   }
 }
 
+// A sample of a folder, and what tells it apart from others of its name.
+struct KnownSample {
+  std::shared_ptr<const SampleInfo> info;
+  std::string digest;  // empty: of an earlier version
+  std::string folder;
+};
+
+// Returns true if the samples are the same, as far as their lines say.
+bool are_same(const KnownSample& a, const KnownSample& b) {
+  if (!a.digest.empty() && !b.digest.empty()) return a.digest == b.digest;
+  return a.info->context == b.info->context && a.info->coordinates == b.info->coordinates &&
+         a.info->turns == b.info->turns;
+}
+
+// Calls `read`. Throws Error(kBadFile) if the JSON of the file lacks what it reads.
+template <typename Read>
+void read_fields(const std::string& folder, const std::string& file, const Read& read) {
+  try {
+    read();
+  } catch (const Json::exception&) {
+    throw Error(ErrorCode::kBadFile, "'" + folder + "/" + file +
+                                         "' is damaged (a field is missing, or of the wrong type): run it again, into "
+                                         "a new folder");
+  }
+}
+
+// The runs of several folders, joined one after the other.
+class JoinedRuns {
+ public:
+  void add(const std::string& folder);
+  // Returns what was added; to be called once, at the end.
+  Results results();
+
+ private:
+  void add_configuration(const std::string& folder, const StoredRun& run);
+  // Throws Error(kInvalidArgument) if another folder has another sample by the same name.
+  void add_sample(const std::string& folder, const Json& json);
+
+  Results results_;
+  std::int64_t n_missing_ = 0;  // answers that the folders lack
+  std::map<AnswerKey, Answer> answers_;
+  std::map<SampleKey, KnownSample> samples_;
+  std::vector<ReadFolder> folders_;
+};
+
+void JoinedRuns::add(const std::string& folder) {
+  StoredRun run = read_run(folder);
+  read_fields(folder, "run.json", [&] { add_configuration(folder, run); });
+  read_fields(folder, "samples-*.jsonl", [&] {
+    for (const Json& json : run.samples) add_sample(folder, json);
+  });
+  for (auto& [key, answer] : run.answers) add_answer(answers_, std::move(answer));
+}
+
+void JoinedRuns::add_configuration(const std::string& folder, const StoredRun& run) {
+  const ReadFolder own{folder, run.configuration};
+  for (const ReadFolder& other : folders_) check_comparable(other, own);
+  folders_.push_back(own);
+  check_reference(folder, run);
+  add_with_own_types(results_.methods_with_own_types, run);
+  results_.model = run.configuration.value("model", "");
+  add_new(results_.methods, run.configuration.at("methods"));
+  add_new(results_.budgets, run.configuration.at("budgets"));
+  // Folders may share answers, so each is compared with its own number.
+  const auto n_expected = run.configuration.value("answers", std::int64_t{0});
+  n_missing_ += std::max(n_expected - std::ssize(run.answers), std::int64_t{0});
+}
+
+void JoinedRuns::add_sample(const std::string& folder, const Json& json) {
+  KnownSample own{sample_info(json), json.value(kSampleDigest, ""), folder};
+  const SampleKey key{json.at("benchmark"), json.at("task"), json.at("id"), json.at("question")};
+  const auto [place, is_new] = samples_.try_emplace(key, own);
+  KnownSample& known = place->second;
+  if (is_new) return;
+  if (!are_same(known, own)) {
+    const auto& [benchmark, task, id, question] = key;
+    throw Error(ErrorCode::kInvalidArgument,
+                "'" + known.folder + "' and '" + folder + "' are runs of " + benchmark +
+                    " that do not compare (sample " + id + " of " + task +
+                    " is another in the second): report one at a time, or run one of them again, into a new folder, "
+                    "with the --lengths, --depths, --limit, --haystack, --words and --data of the other");
+  }
+  if (known.digest.empty()) known = std::move(own);
+}
+
+Results JoinedRuns::results() {
+  drop_ambiguous(results_.methods_with_own_types, answers_);
+  results_.n_expected = std::ssize(answers_) + n_missing_;
+  const auto unknown = std::make_shared<const SampleInfo>();
+  for (auto& [key, answer] : answers_) {
+    const auto found = samples_.find({key.benchmark, key.task, key.id, key.question});
+    results_.results.push_back({std::move(answer), found == samples_.end() ? unknown : found->second.info});
+  }
+  for (const ReadFolder& folder : folders_) results_.folders.push_back(folder.path);
+  return std::move(results_);
+}
+
 }  // namespace
 
 Results load_results(const std::vector<std::string>& folders) {
-  Results results;
-  results.folders = folders;
-  std::map<AnswerKey, Answer> answers;
-  std::map<SampleKey, std::shared_ptr<const SampleInfo>> samples;
-  std::vector<ReadFolder> before;
-  for (const std::string& folder : folders) {
-    StoredRun run = read_run(folder);
-    const ReadFolder own{folder, run.configuration};
-    for (const ReadFolder& other : before) check_comparable(other, own);
-    before.push_back(own);
-    check_reference(folder, run);
-    add_with_own_types(results.methods_with_own_types, run);
-    results.model = run.configuration.value("model", "");
-    add_new(results.methods, run.configuration.at("methods"));
-    add_new(results.budgets, run.configuration.at("budgets"));
-    results.n_expected += run.configuration.value("answers", std::int64_t{0});
-    for (auto& [key, answer] : run.answers) add_answer(answers, std::move(answer));
-    for (const Json& json : run.samples) {
-      samples.try_emplace({json.at("benchmark"), json.at("task"), json.at("id")}, sample_info(json));
-    }
-  }
-  drop_ambiguous(results.methods_with_own_types, answers);
-  const auto unknown = std::make_shared<const SampleInfo>();
-  for (auto& [key, answer] : answers) {
-    const auto found = samples.find({key.benchmark, key.task, key.id});
-    results.results.push_back({std::move(answer), found == samples.end() ? unknown : found->second});
-  }
-  return results;
+  JoinedRuns runs;
+  for (const std::string& folder : folders) runs.add(folder);
+  return runs.results();
 }
 
 }  // namespace winnow::eval

@@ -17,6 +17,7 @@ struct SampleInfo {
   struct Question {
     std::string text;
     std::vector<std::string> references;
+    bool operator==(const Question&) const = default;
   };
   std::vector<Question> turns;
 };
@@ -38,7 +39,7 @@ struct Results {
 
 // Reads the folders. Of several answers with the same key the last one that did not fail counts. Throws
 // Error(kInvalidArgument) for runs of different models, and of one benchmark with other prompts or scores, kUnsupported
-// for fidelity to a full cache of quantised entries, and what read_run throws.
+// for fidelity to a full cache of quantised entries, kBadFile for a file that lacks a field, and what read_run throws.
 Results load_results(const std::vector<std::string>& folders);
 
 }  // namespace winnow::eval

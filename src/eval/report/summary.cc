@@ -61,17 +61,20 @@ Interval interval_of(const Members& members, Measure measure) {
   return bootstrap_mean(observations, {.is_share = measure == Measure::kScore});
 }
 
+// Returns the mean of the tasks' means, as for the measure; nullopt if no answer has the value.
 std::optional<double> mean_of(const Members& members, const std::function<std::optional<double>(const Answer&)>& get) {
-  double sum = 0;
-  int n = 0;
+  std::map<std::string, std::pair<double, int>> tasks;
   for (const Result* result : members) {
     if (!result->answer.error.empty()) continue;
     if (const std::optional<double> value = get(result->answer)) {
+      auto& [sum, n] = tasks[result->answer.key.task];
       sum += *value;
       ++n;
     }
   }
-  return n > 0 ? std::optional(sum / n) : std::nullopt;
+  double sum_of_means = 0;
+  for (const auto& [task, values] : tasks) sum_of_means += values.first / values.second;
+  return tasks.empty() ? std::nullopt : std::optional(sum_of_means / static_cast<double>(tasks.size()));
 }
 
 SummaryRow summarize_row(const Condition& condition, const Members& members, Measure measure) {

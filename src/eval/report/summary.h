@@ -42,7 +42,7 @@ struct SummaryRow {
   Condition condition;
   EntryTypes types = {};  // types of the stored entries
   Interval value;         // the measure over all tasks: the mean of the tasks' means
-  // Besides the measure, where the answers have it:
+  // Besides the measure, where the answers have it; means are likewise those of the tasks' means:
   std::optional<double> nll;               // nats per token of the reference
   std::optional<double> keyword;           // share of the answers that have it
   std::optional<double> top1;              // fidelity, share of equal most likely tokens

@@ -67,6 +67,30 @@ std::string shown_beginning(const std::string& text) {
   return valid_utf8(text.substr(0, kMostShownBytes) + "...");
 }
 
+void add_texts(const WorkItem& item, Fnv1a& hash) {
+  const auto add = [&](std::string_view text) { hash.add(text).add(kEndOfText); };
+  for (const std::string* text : {&item.benchmark, &item.sample.task, &item.sample.id, &item.sample.context}) {
+    add(*text);
+  }
+  add(question_mode_name(item.mode));
+  for (const Turn& turn : item.sample.turns) {
+    for (const std::string* text : {&turn.question, &turn.answer_prefix, &turn.follow_up, &turn.metric}) add(*text);
+    for (const std::string& reference : turn.references) add(reference);
+    add(std::to_string(turn.max_new));
+  }
+}
+
+// Returns true if the sample has any classes.
+bool add_classes(const WorkItem& item, Fnv1a& hash) {
+  bool has_any = false;
+  for (const Turn& turn : item.sample.turns) {
+    for (const std::string& name : turn.classes) hash.add(name).add(kEndOfText);
+    hash.add(kEndOfText);
+    has_any = has_any || !turn.classes.empty();
+  }
+  return has_any;
+}
+
 }  // namespace
 
 EntryTypes entry_types(EntryType key, EntryType value) {
@@ -92,31 +116,14 @@ Protocol protocol_of(std::string_view benchmark) {
 
 std::string digest(const std::vector<WorkItem>& items) {
   Fnv1a hash;
-  const auto add = [&](std::string_view text) { hash.add(text).add(kEndOfText); };
-  for (const WorkItem& item : items) {
-    for (const std::string* text : {&item.benchmark, &item.sample.task, &item.sample.id, &item.sample.context}) {
-      add(*text);
-    }
-    add(question_mode_name(item.mode));
-    for (const Turn& turn : item.sample.turns) {
-      for (const std::string* text : {&turn.question, &turn.answer_prefix, &turn.follow_up, &turn.metric}) add(*text);
-      for (const std::string& reference : turn.references) add(reference);
-      add(std::to_string(turn.max_new));
-    }
-  }
+  for (const WorkItem& item : items) add_texts(item, hash);
   return hex_text(hash.value());
 }
 
 std::string classes_digest(const std::vector<WorkItem>& items) {
   Fnv1a hash;
   bool has_any = false;
-  for (const WorkItem& item : items) {
-    for (const Turn& turn : item.sample.turns) {
-      for (const std::string& name : turn.classes) hash.add(name).add(kEndOfText);
-      hash.add(kEndOfText);
-      has_any = has_any || !turn.classes.empty();
-    }
-  }
+  for (const WorkItem& item : items) has_any = add_classes(item, hash) || has_any;
   return has_any ? hex_text(hash.value()) : "";
 }
 
@@ -162,6 +169,9 @@ Answer answer_from_json(const Json& json, const EntryTypes& types) {
 }
 
 Json sample_to_json(const WorkItem& item) {
+  Fnv1a hash;
+  add_texts(item, hash);
+  add_classes(item, hash);
   Json turns = Json::array();
   for (const Turn& turn : item.sample.turns) {
     Json references = Json::array();
@@ -174,6 +184,7 @@ Json sample_to_json(const WorkItem& item) {
           {"task", item.sample.task},
           {"id", item.sample.id},
           {"question", question_mode_name(item.mode)},
+          {kSampleDigest, hex_text(hash.value())},
           {"group", item.sample.group},
           {"cluster", item.sample.cluster},
           {"coordinates", item.sample.coordinates},

@@ -74,7 +74,11 @@ nlohmann::json to_json(const Answer& answer);
 // nlohmann::json::exception if it is not an answer.
 Answer answer_from_json(const nlohmann::json& json, const EntryTypes& types = {});
 
-// Returns the parts of a sample that the report shows, written once per sample.
+// The field of a sample's line with a digest of its prompts and of what judges its answers, which tells samples of one
+// name apart. Lines of earlier versions have none.
+inline constexpr const char* kSampleDigest = "digest";
+
+// Returns the parts of a sample that the report shows, and its digest, written once per sample.
 nlohmann::json sample_to_json(const WorkItem& item);
 
 }  // namespace winnow::eval

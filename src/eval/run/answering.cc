@@ -20,13 +20,18 @@ struct Runner::Impl::Asked {
   const Turn& asked_turn() const { return item().sample.turns[turn]; }
 };
 
-Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn) {
+Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn, std::string& broken) {
   const auto append = [&](Session& to, const std::vector<Token>& tokens) {
     PrefillOptions feed;
     feed.on_progress = feed_callback(static_cast<double>(tokens.size()));
     if (!tokens.empty()) to.append(tokens, feed);
   };
-  if (is_multi_turn(item) && turn > 0) append(session, prompts.follow_up(item.sample, turn));
+  if (!broken.empty()) throw Error(ErrorCode::kInvalidArgument, "an earlier turn could not be asked: " + broken);
+  if (is_multi_turn(item) && turn > 0) {
+    guarded([&] { append(session, prompts.follow_up(item.sample, turn)); },
+            [&](const std::string& reason) { broken = reason; });
+    if (!broken.empty()) throw Error(ErrorCode::kInvalidArgument, broken);
+  }
   Session asked = session.fork();
   if (item.mode == QuestionMode::kAgnostic) append(asked, prompts.question(item.sample, turn));
   return asked;
@@ -51,7 +56,7 @@ std::vector<Runner::Impl::Asked> Runner::Impl::ask_all(std::vector<Job>& group, 
     const std::size_t turn = job.pass->turns[round];
     guarded(
         [&] {
-          Asked next{.job = &job, .turn = turn, .session = ask(*job.session, item, turn)};
+          Asked next{.job = &job, .turn = turn, .session = ask(*job.session, item, turn, job.broken)};
           next.reference = prompts.reference(item.sample, turn, item.mode);
           const auto room = static_cast<std::size_t>(std::max(room_in_context(next.session), 0));
           next.reference.resize(std::min({next.reference.size(), kMostReferenceTokens, room}));

@@ -89,15 +89,16 @@ void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
   }
 }
 
-Session Runner::Impl::behind_question(Session& session, const WorkItem& item, std::size_t turn) {
-  return asks(item.protocol) ? ask(session, item, turn) : session.fork();
+Session Runner::Impl::behind_question(Session& session, const WorkItem& item, std::size_t turn, std::string& broken) {
+  return asks(item.protocol) ? ask(session, item, turn, broken) : session.fork();
 }
 
 void Runner::Impl::record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) {
+  std::string broken;
   for (Forced& forced : turns) {
     guarded(
         [&] {
-          Session session = behind_question(full, *pass.item, forced.turn);
+          Session session = behind_question(full, *pass.item, forced.turn, broken);
           if (asks(pass.item->protocol)) answer_question(session, pass, forced);
           const ProgressCallback feed = feed_callback(static_cast<double>(forced.continuation.n_feed));
           forced.full_nll = force_continuation(session, forced.continuation, nullptr, &forced.reference, feed).nll;
@@ -138,7 +139,7 @@ void Runner::Impl::force_job(Job& job, std::span<const Forced> turns, std::size_
     guarded(
         [&] {
           // The question is asked first, because later turns continue from it.
-          Session session = behind_question(*job.session, item, forced.turn);
+          Session session = behind_question(*job.session, item, forced.turn, job.broken);
           if (!forced.failure.empty()) throw Error(ErrorCode::kInvalidArgument, forced.failure);
           const double before = session.statistics().prefill_s;
           const bool is_compared = compares(item.protocol);

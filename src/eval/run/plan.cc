@@ -164,7 +164,7 @@ void check_shape(const std::string& method, const std::string& kind, const std::
   for (std::size_t l = 0; fits && l < heads.size(); ++l) {
     const LayerInfo& layer = info.layers[l];
     if (kind == "profile") {
-      fits = heads[l] == (layer.is_evictable() ? layer.n_kv_head : 0);
+      fits = heads[l] == layer.n_evictable_heads();
     } else if (layer.is_evictable()) {
       fits = heads[l] == layer.n_kv_head || heads[l] == layer.n_head;
     }
@@ -230,6 +230,7 @@ std::vector<Cell> check_request(const EvaluationRequest& request) {
   }
   std::vector<Cell> cells = make_cells(methods, request.budgets);
   refuse_twice("the benchmark", request.benchmarks);
+  refuse_twice("the task", request.samples.tasks);
   refuse_twice("the length", request.samples.lengths);
   refuse_twice("the depth", request.samples.depths);
   for (const std::string& name : request.benchmarks) {

@@ -177,10 +177,11 @@ void ResultStore::read_answers() {
   for (const std::string& path : files_of(folder_, "answers-")) {
     for_each_line(path, [&](const Json& json) {
       const Answer answer = answer_from_json(json, types);
-      done_.insert(answer.key);
+      const bool is_new = done_.insert(answer.key).second;
       if (answer.error.empty()) {
         failed_.erase(answer.key);
-      } else {
+      } else if (is_new) {
+        // Another shard's file may come first, with the answer of a later attempt.
         failed_.insert(answer.key);
       }
     });

@@ -36,6 +36,7 @@ struct Job {
   std::size_t cell = 0;
   std::optional<Session> session;
   SessionStatistics after_cut = {};
+  std::string broken = {};  // why a turn is missing in the session, so that no later one can continue it
 };
 
 // The tokens that are forced in a turn of a pass, and the full cache's predictions of them.
@@ -107,8 +108,9 @@ struct Runner::Impl {
   std::int64_t answers_missing(const Pass& pass, std::size_t cell) const;
 
   // answering.cc
-  // Returns a fork of the cut session with the turn's question appended; `session` goes on to the later turns.
-  Session ask(Session& session, const WorkItem& item, std::size_t turn);
+  // Returns a fork of the cut session with the turn's question appended; `session` goes on to the later turns. If it
+  // cannot, `broken` gets the reason, and asking these throws Error with it.
+  Session ask(Session& session, const WorkItem& item, std::size_t turn, std::string& broken);
   int room_in_context(const Session& session) const { return options.n_ctx - session.n_tokens(); }
   void answer_group(std::vector<Job>& group);
   struct Asked;
@@ -128,7 +130,7 @@ struct Runner::Impl {
   void force_item(const WorkItem& item);
   void force_pass(const Pass& pass, std::vector<Forced>& turns);
   // Returns the fork into which tokens are forced, after the question if there is one.
-  Session behind_question(Session& session, const WorkItem& item, std::size_t turn);
+  Session behind_question(Session& session, const WorkItem& item, std::size_t turn, std::string& broken);
   void record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns);
   // Generates the full cache's answer, greedily.
   void answer_question(const Session& session, const Pass& pass, Forced& forced);

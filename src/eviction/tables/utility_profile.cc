@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 
 #include "base/fnv1a.h"
+#include "eviction/tables/utility_profile_file.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
@@ -40,9 +42,9 @@ std::shared_ptr<const UtilityProfile> UtilityProfile::find(const std::string& mo
     }
     std::sort(paths.begin(), paths.end());  // takes the same one of several on every machine
     for (const std::string& path : paths) {
-      UtilityProfile profile = load(path);
-      if (profile.model == model && profile.scorer == scorer) {
-        return std::make_shared<const UtilityProfile>(std::move(profile));
+      std::optional<UtilityProfile> profile = load_if_profile(path);  // other tools may have files here
+      if (profile && profile->model == model && profile->scorer == scorer) {
+        return std::make_shared<const UtilityProfile>(*std::move(profile));
       }
     }
   }

@@ -1,4 +1,6 @@
 // LU-KV's profiles as JSON files.
+#include "eviction/tables/utility_profile_file.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,7 +12,6 @@
 #include "base/fnv1a.h"
 #include "base/json_file.h"
 #include "winnow/error.h"
-#include "winnow/eviction.h"
 
 namespace winnow {
 namespace {
@@ -71,14 +72,10 @@ void check_table(const std::string& path, const UtilityProfile& profile) {
   }
 }
 
-}  // namespace
+bool is_profile(const Json& json) { return json.is_object() && json.value("format", Json()) == kFormat; }
+bool is_of_this_version(const Json& json) { return json.value("version", Json()) == kVersion; }
 
-UtilityProfile UtilityProfile::load(const std::string& path) {
-  const Json json = read_json(path, input::kProfile);
-  if (!json.is_object() || json.value("format", Json()) != kFormat) refuse_file(path, "is not an LU-KV profile");
-  if (json.value("version", Json()) != kVersion) {
-    refuse_file(path, "is a profile of another version: calibrate again with this build");
-  }
+UtilityProfile profile_of(const std::string& path, const Json& json) {
   UtilityProfile profile;
   try {
     profile.heads = read_heads(path, json);
@@ -100,6 +97,23 @@ UtilityProfile UtilityProfile::load(const std::string& path) {
   }
   check_table(path, profile);
   return profile;
+}
+
+}  // namespace
+
+UtilityProfile UtilityProfile::load(const std::string& path) {
+  const Json json = read_json(path, input::kProfile);
+  if (!is_profile(json)) refuse_file(path, "is not an LU-KV profile");
+  if (!is_of_this_version(json)) {
+    refuse_file(path, "is a profile of another version: calibrate again with this build");
+  }
+  return profile_of(path, json);
+}
+
+std::optional<UtilityProfile> load_if_profile(const std::string& path) {
+  const Json json = read_json(path, input::kProfile);
+  if (!is_profile(json) || !is_of_this_version(json)) return std::nullopt;
+  return profile_of(path, json);
 }
 
 void UtilityProfile::save(const std::string& path) const {
