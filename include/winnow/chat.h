@@ -74,8 +74,9 @@ class ChatReader {
   // Reads the next piece of the answer, whole UTF-8 characters, and returns the deltas that it gives. Text that does
   // not fit the format is content.
   std::vector<ChatDelta> add(std::string_view text);
-  // Ends the answer and returns the last deltas. is_whole: true if the model ended the answer, false if it was cut off.
-  std::vector<ChatDelta> finish(bool is_whole);
+  // Ends the answer, also one that was cut off, and returns the last deltas.
+  std::vector<ChatDelta> finish();
+  [[deprecated("finish()")]] std::vector<ChatDelta> finish(bool /*is_whole*/) { return finish(); }
   // Returns the answer as far as it has been read, without the beginning that the client gave (continues_last).
   const ChatMessage& message() const;
 

@@ -50,6 +50,8 @@ struct Budget {
   // Reads "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes" or "kl=0.02". Throws Error(kInvalidArgument)
   // for anything else, zero or less, and more than 100 %.
   static Budget parse(std::string_view text);
+  // Throws Error(kInvalidArgument) unless the amount is one that parse() could have read, or a part of a token or byte.
+  void validate() const;
   // Returns the text that parse() reads.
   std::string text() const;
 

@@ -91,7 +91,7 @@ struct LayerView {
   // here have them.
   const float* key_scales = nullptr;
   // Null: the entries' rows can be read. Else they lie on a device, maybe with the rows of all_q and passes, and only
-  // this measures and copies them, and makes what w_o points to; LayerEvidence::view() shows all that.
+  // this measures and copies them, and makes what w_o points to; LayerEvidence::host_view() shows all that.
   EntryStatistics* statistics = nullptr;
   const float* window_q = nullptr;  // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;

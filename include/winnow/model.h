@@ -59,6 +59,8 @@ struct LayerInfo {
 
   // Returns true if methods evict from the layer: it has full attention and entries of its own.
   bool is_evictable() const { return kind == LayerKind::kFullAttention; }
+  // Returns the number of KV heads that methods evict from: all of the layer's, or none.
+  int n_evictable_heads() const { return is_evictable() ? n_kv_head : 0; }
   [[deprecated("is_evictable")]] bool is_cut() const { return is_evictable(); }
 };
 
@@ -130,7 +132,7 @@ class Model {
   // Loads a GGUF file. `path` may be any part of a model in several files (name-00001-of-00003.gguf), which all have to
   // lie in one folder. Throws Error: kNotFound, kBadFile, kUnsupported (an architecture, with the list of those
   // supported; a chat template in the options that cannot be read), kInvalidArgument (metadata in the options that
-  // cannot be changed).
+  // cannot be changed, or has a value of another type or out of range).
   static std::shared_ptr<const Model> load(const std::string& path, const ModelOptions& options = {});
   ~Model();
 

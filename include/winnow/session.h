@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "winnow/api.h"
@@ -266,7 +265,8 @@ struct MemoryEstimate {
 };
 
 // An engine owns the threads, the compute buffers and the page pool; its sessions keep it alive. Thread-safe: it makes
-// one computation at a time, and calls from different threads wait for each other.
+// one computation at a time, and calls from different threads wait for each other. A callback, scorer or observer that
+// an engine calls must not compute with that engine: its calls throw Error(kInvalidArgument).
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Returns a new engine. Throws Error(kInvalidArgument) for options that are out of range or contradict each other or
@@ -320,8 +320,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::string& device() const;
   // Returns the number of layers whose weights are copied to the device whenever they are used.
   int n_streamed_layers() const;
-  // Returns the range [first, last) of layers that the engine holds: all of them unless it is a rank of a pipeline.
-  std::pair<int, int> layers() const;
   // Returns the memory of this engine; in a pipeline, this rank's.
   MemoryStatistics memory() const;
   // Returns what is left of the memory that the engine computes in. Waits for a computation.

@@ -7,12 +7,14 @@
 #include <new>
 #include <span>
 
+#include "base/round_up.h"
+
 namespace winnow {
 
 class AlignedBytes {
  public:
   explicit AlignedBytes(std::size_t n_bytes)
-      : size_((n_bytes + 63) / 64 * 64), data_(size_ == 0 ? nullptr : std::aligned_alloc(64, size_)) {
+      : size_(round_up(n_bytes, 64)), data_(size_ == 0 ? nullptr : std::aligned_alloc(64, size_)) {
     if (size_ != 0 && data_ == nullptr) throw std::bad_alloc();
   }
   std::size_t size() const { return size_; }

@@ -21,7 +21,7 @@ int CacheShape::n_heads() const {
 
 int CacheShape::n_cut_heads() const {
   int n = 0;
-  for (const LayerShape& layer : layers) n += layer.is_cut() ? layer.n_kv_head : 0;
+  for (const LayerShape& layer : layers) n += layer.n_evictable_heads();
   return n;
 }
 
@@ -53,7 +53,7 @@ EntryBytes CacheShape::cut_entry_bytes(std::int64_t n_tokens) const {
   std::size_t stored = 0, high_extra = 0, f16_rows = 0, first = 0;
   for (int l = 0; l < n_layer(); ++l) {
     const LayerShape& sizes = layer(l);
-    if (!sizes.is_cut()) continue;
+    if (!sizes.is_evictable()) continue;
     const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
     stored += n_heads * entry_bytes(l);
     high_extra += n_heads * (high_entry_bytes(l) - entry_bytes(l));

@@ -33,7 +33,9 @@ struct LayerShape {
   bool is_shared = false;           // later layers attend to its entries, too
 
   // Returns whether eviction methods cut the layer.
-  bool is_cut() const { return n_kv_head > 0 && sliding_window == 0; }
+  bool is_evictable() const { return n_kv_head > 0 && sliding_window == 0; }
+  // Returns the number of KV heads that eviction methods cut: all of the layer's, or none.
+  int n_evictable_heads() const { return is_evictable() ? n_kv_head : 0; }
   bool operator==(const LayerShape&) const = default;
 };
 

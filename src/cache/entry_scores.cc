@@ -33,7 +33,7 @@ class EntryScores::HeadScores {
 
 EntryScores::EntryScores(const CacheShape& shape, std::shared_ptr<PagePool> pool) : pool_(std::move(pool)) {
   for (const LayerShape& layer : shape.layers) {
-    layers_.emplace_back(layer.is_cut() ? static_cast<std::size_t>(layer.n_kv_head) : 0);
+    layers_.emplace_back(static_cast<std::size_t>(layer.n_evictable_heads()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/round_up.h"
 #include "cache/cache_shape.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
@@ -36,7 +37,7 @@ struct PageFormat {
   std::size_t entry_bytes() const { return row_bytes() + kernels::kPositionBytes; }
   std::size_t offset_bytes() const { return n_slots() * kernels::kPositionBytes; }
   // The page's size in the pool: a multiple of a cache line.
-  std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
+  std::size_t page_bytes() const { return round_up(n_slots() * entry_bytes(), 64); }
 };
 
 struct LayerFormat {

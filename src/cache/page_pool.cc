@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/round_up.h"
 #include "cache/mapped_memory.h"
 #include "cache/memory_block.h"
 #include "cache/spare_memory.h"
@@ -30,8 +31,6 @@ constexpr std::size_t kSlabBytes = 512 * 1024;
 // taken.
 constexpr std::size_t kSmallestDeviceSlab = 2 << 20, kLargestDeviceSlab = 64 << 20;
 constexpr std::size_t kDeviceSlabs = 8;
-
-std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
 class Slab;
 

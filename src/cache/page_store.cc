@@ -7,7 +7,6 @@
 #include "cache/entry_copies.h"
 #include "cache/spare_memory.h"
 #include "kernels/entries/rows.h"
-#include "winnow/error.h"
 
 namespace winnow {
 namespace {

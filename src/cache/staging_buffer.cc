@@ -4,11 +4,13 @@
 #include <cassert>
 #include <numeric>
 
+#include "base/round_up.h"
+
 namespace winnow {
 namespace {
 
-// Each array starts on a cache line.
-std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+// Each array starts on a cache line, of so many bytes.
+constexpr std::size_t kLine = 64;
 
 }  // namespace
 
@@ -25,7 +27,7 @@ std::vector<StagingBuffer::Layout> StagingBuffer::layouts(const CacheShape& shap
       all.push_back({.block = block, .values_at = 0, .end = 0});
       continue;
     }
-    const std::size_t values_at = round_up_to_line(n_rows * shape.key_bytes(l));
+    const std::size_t values_at = round_up(n_rows * shape.key_bytes(l), kLine);
     all.push_back({.block = block, .values_at = values_at, .end = values_at + n_rows * shape.value_bytes(l)});
   }
   return all;

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <iterator>
 
+#include "base/round_up.h"
+
 namespace winnow::device {
 
 BlockAllocator::BlockAllocator(std::byte* begin, std::size_t bytes, std::size_t gap)
@@ -13,7 +15,7 @@ BlockAllocator::BlockAllocator(std::byte* begin, std::size_t bytes, std::size_t 
 
 std::byte* BlockAllocator::allocate(std::size_t bytes) {
   if (bytes > bytes_) return nullptr;
-  const std::size_t taken = (std::max<std::size_t>(bytes, 1) + gap_ + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t taken = round_up(std::max<std::size_t>(bytes, 1) + gap_, kAlignment);
   if (taken > bytes_ - in_use_) return nullptr;
   for (auto& [address, block] : blocks_) {
     if (!block.is_free || block.bytes < taken) continue;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/round_up.h"
 #include "device/host_fault.h"
 #include "winnow/error.h"
 
@@ -34,8 +35,6 @@ constexpr std::size_t kGap = 256;
 // NaN in f32, f16 and bf16.
 constexpr int kUnwritten = 0xFF;
 
-std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
-
 std::byte* map(std::size_t bytes) {
   void* address = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
@@ -45,7 +44,7 @@ std::byte* map(std::size_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-std::byte* round_up(std::byte* address) {
+std::byte* align_to_huge_page(std::byte* address) {
   return address + (kHugePage - reinterpret_cast<std::uintptr_t>(address) % kHugePage) % kHugePage;
 }
 
@@ -54,7 +53,7 @@ std::byte* round_up(std::byte* address) {
 ProtectedMemory::ProtectedMemory(std::size_t bytes)
     : mapping_(map(round_up(bytes, kHugePage) + kHugePage)),
       mapping_bytes_(round_up(bytes, kHugePage) + kHugePage),
-      begin_(round_up(mapping_)),
+      begin_(align_to_huge_page(mapping_)),
       blocks_(begin_, bytes / BlockAllocator::kAlignment * BlockAllocator::kAlignment, kGap) {
   madvise(begin_, round_up(bytes, kHugePage), MADV_HUGEPAGE);
 }

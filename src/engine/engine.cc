@@ -11,7 +11,6 @@
 #include "engine/ranks/ranked_executor.h"
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
-#include "model/stored_product.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -185,7 +184,6 @@ Engine::~Engine() {
 }
 
 const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
-std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_->layers.last}; }
 int Engine::n_batch() const { return impl_->options.n_batch; }
 int Engine::n_threads() const { return impl_->options.n_threads; }
 const std::string& Engine::device() const { return impl_->options.device; }

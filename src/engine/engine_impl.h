@@ -12,6 +12,7 @@
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
 #include "device/device.h"
+#include "engine/call_mutex.h"
 #include "engine/calls.h"
 #include "engine/evidence/query_evidence.h"
 #include "engine/executor.h"
@@ -60,7 +61,7 @@ struct Engine::Impl {
   const LayerRange layers;                // those that this machine computes; usually all
   int most_threads = 0;                   // the most threads of any rank: estimates, the same on all, count with these
   const std::vector<Rotation> rotations;  // [n_layer]
-  std::mutex mutex;                       // held by every public call that computes
+  CallMutex mutex;                        // held by every public call that computes
   std::unique_ptr<Executor> executor;
   const std::size_t kv_bytes_limit;  // as the options set it; 0: none
   const std::shared_ptr<PagePool> pool;

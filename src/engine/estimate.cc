@@ -57,7 +57,7 @@ class PageBytes {
   static std::size_t largest_page(const CacheShape& types) {
     std::size_t largest = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
-      if (types.layer(l).is_cut()) largest = std::max(largest, types.page_bytes(l));
+      if (types.layer(l).is_evictable()) largest = std::max(largest, types.page_bytes(l));
     }
     return largest;
   }
@@ -66,7 +66,7 @@ class PageBytes {
   static std::size_t of_heads(const CacheShape& types, std::size_t n_pages) {
     std::size_t bytes = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
-      if (types.layer(l).is_cut()) bytes += static_cast<std::size_t>(types.layer(l).n_kv_head) * types.page_bytes(l);
+      if (const int n = types.layer(l).n_evictable_heads()) bytes += static_cast<std::size_t>(n) * types.page_bytes(l);
     }
     return bytes * n_pages;
   }
@@ -83,7 +83,7 @@ class PageBytes {
     if (!types.high) return 0;
     std::size_t most = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
-      if (types.layer(l).is_cut()) most = std::max(most, types.high_page_bytes(l) - types.page_bytes(l));
+      if (types.layer(l).is_evictable()) most = std::max(most, types.high_page_bytes(l) - types.page_bytes(l));
     }
     const double n_pages = types.high->fraction * static_cast<double>(n_entries) / kPageEntries;
     return (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(types.n_cut_heads())) * most;

@@ -46,7 +46,7 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   impl.engine_impl().pipeline.check_whole("an observation");
   const ParallelFor parallel_for = impl.engine_impl().parallel_for();
   for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
-    if (!impl.cache.shape().layer(l).is_cut()) continue;
+    if (!impl.cache.shape().layer(l).is_evictable()) continue;
     LayerViews layer = stored_layer(impl, l);
     observer.on_layer(layer.with_rows(impl.evidence, impl.evidence.needs()), parallel_for);
   }

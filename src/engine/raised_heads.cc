@@ -23,7 +23,7 @@ double sum_over_ranks(const Pipeline& pipeline, double own) {
 template <class Body>
 void for_each_head(const RaggedCache& cache, std::span<const LayerCut> cuts, const Body& body) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
-    if (!cache.shape().layer(l).is_cut()) continue;
+    if (!cache.shape().layer(l).is_evictable()) continue;
     const auto cut = std::ranges::find(cuts, l, &LayerCut::layer);
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
       const bool is_cut = cut != cuts.end() && !cut->kept.empty();

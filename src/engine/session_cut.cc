@@ -32,7 +32,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   }
   try {
     for (int l = 0; l < shape.n_layer(); ++l) {
-      if (!shape.layer(l).is_cut()) continue;
+      if (!shape.layer(l).is_evictable()) continue;
       if (!pipeline.holds(l)) {
         keep_entries(*this, cut.add_remote_layer(l, pipeline.receive_layer(l), parallel_for), parallel_for);
         continue;
@@ -122,7 +122,7 @@ void Session::Impl::note_head_budgets() {
   head_budgets.clear();
   if (n_cut_entries() == std::int64_t{n_tokens()} * shape.n_cut_heads()) return;
   for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!shape.layer(l).is_cut()) continue;
+    if (!shape.layer(l).is_evictable()) continue;
     const bool is_here = engine_impl().pipeline.holds(l);
     for (int h = 0; h < shape.layer(l).n_kv_head; ++h) {
       head_budgets.push_back(is_here ? cache.n_entries(l, h) : remote_entries.of_head(head_budgets.size()));

@@ -163,7 +163,7 @@ std::string SessionOptions::stored_value_types() const {
 
 CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
   CutShape cut{.heads = {}, .n_tokens = n, .total = total};
-  for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
+  for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.n_evictable_heads());
   if (shape.high) cut.high = {.fraction = shape.high->fraction, .unit = kPageEntries, .n_plain = kPlainEntries};
   return cut;
 }
@@ -224,6 +224,7 @@ void check_loss(const SessionOptions& options, const ModelSpec& spec) {
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
+  if (options.budget) options.budget->validate();
   options.choose_types(model.info);
   choose_combination(options.eviction, options.budget, cache_shape(model.spec, options));
   if (options.question_aware && options.prefill_chunk == 0) weigh_question(options.eviction);

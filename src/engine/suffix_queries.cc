@@ -67,25 +67,42 @@ QueryCopies SuffixQueries::copies(int layer, const RowSchedule::Batch& batch) {
   return replayed(layer).from(spec, batch.rows.first_row);
 }
 
-std::vector<ReconstructionPass> SuffixQueries::passes(int layer, bool is_late) {
-  const LayerSpec& spec = spec_.layer(layer);
-  const bool is_replayed = is_late && schedule_.replays(layer);
+std::vector<ReconstructionPass> SuffixQueries::whole_passes(int layer) {
   std::vector<ReconstructionPass> passes;
   for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {
-    if (suffix.repeated.has_value() != is_late) continue;
-    const QueryCopies queries = is_replayed ? replayed(layer).from(spec, suffix.first_row - schedule_.first_repeated())
-                                            : suffixes_.from(spec, suffix.first_row - n_tokens_);
-    ReconstructionPass& pass = passes.emplace_back();
-    pass = {.n_rows = suffix.n_rows,
-            .q = queries.q,
-            .log_sum_exp = queries.log_sum_exp,
-            .input_norm = is_late ? nullptr : queries.input_norm,
-            .first_row = suffix.first_row};
-    if (!suffix.repeated) continue;
-    pass.near_first = suffix.repeated->near_first;
-    pass.near_end = suffix.repeated->near_end;
+    if (suffix.repeated) continue;
+    const QueryCopies queries = suffixes_.from(spec_.layer(layer), suffix.first_row - n_tokens_);
+    passes.push_back({.n_rows = suffix.n_rows,
+                      .q = queries.q,
+                      .log_sum_exp = queries.log_sum_exp,
+                      .input_norm = queries.input_norm,
+                      .first_row = suffix.first_row});
   }
   return passes;
+}
+
+std::vector<ReconstructionPass> SuffixQueries::late_passes(int layer) {
+  const bool is_replayed = schedule_.replays(layer);
+  Rows& rows = is_replayed ? replayed(layer) : suffixes_;
+  const std::int32_t first_row = is_replayed ? schedule_.first_repeated() : n_tokens_;
+  std::vector<ReconstructionPass> passes;
+  for (const RowSchedule::Suffix& suffix : schedule_.suffixes()) {
+    if (!suffix.repeated) continue;
+    const QueryCopies queries = rows.from(spec_.layer(layer), suffix.first_row - first_row);
+    passes.push_back({.n_rows = suffix.n_rows,
+                      .q = queries.q,
+                      .log_sum_exp = queries.log_sum_exp,
+                      .first_row = suffix.first_row,
+                      .near_first = suffix.repeated->near_first,
+                      .near_end = suffix.repeated->near_end});
+  }
+  return passes;
+}
+
+bool SuffixQueries::has_suffixes(int layer) const {
+  return std::ranges::any_of(schedule_.suffixes(), [&](const RowSchedule::Suffix& suffix) {
+    return !suffix.repeated || !schedule_.replays(layer);
+  });
 }
 
 }  // namespace winnow

@@ -31,10 +31,13 @@ class SuffixQueries {
 
   // Returns the buffers that a batch's queries are copied to in a layer; null where they are not kept.
   QueryCopies copies(int layer, const RowSchedule::Batch& batch);
-  // Returns the queries of a layer's suffixes as the policy takes them: of the repeat prompts, or of the late repeat.
-  // In the layers before that these are the prompt's own rows as the prompt read them, until somebody makes a repeat of
-  // what replayed() returns.
-  std::vector<ReconstructionPass> passes(int layer, bool is_late);
+  // Return the queries of a layer's suffixes as the policy takes them: of the repeat prompts, and of the late repeat.
+  // In the layers before that its queries are the prompt's own rows as the prompt read them, until somebody makes a
+  // repeat of what replayed() returns.
+  std::vector<ReconstructionPass> whole_passes(int layer);
+  std::vector<ReconstructionPass> late_passes(int layer);
+  // Returns whether suffixes go through the layer: the next layer's queries overwrite theirs.
+  bool has_suffixes(int layer) const;
 
   Rows& replayed(int layer) { return replayed_[n_together_ > 1 ? static_cast<std::size_t>(layer - first_layer_) : 0]; }
   void free_replayed() { replayed_.clear(); }

@@ -24,8 +24,7 @@ void Metadata::refuse(ErrorCode code, const std::string& sentence) const {
 // Returns a constant in its range. Beyond it ggml would abort, or compute only NaN.
 float Metadata::checked(const std::string& key, double value, double min, double max) const {
   if (value >= min && value <= max) return static_cast<float>(value);
-  refuse(ErrorCode::kBadFile,
-         prefix_ + key + " is " + digits(value) + ", expected " + digits(min) + " to " + digits(max));
+  file_.refuse_value(prefix_ + key, "is " + digits(value) + ", expected " + digits(min) + " to " + digits(max));
 }
 
 float Metadata::number(const std::string& key, double min, double max) const {
@@ -74,8 +73,8 @@ std::vector<int> Metadata::of_layers(const std::string& key, int n_layer, int mi
   for (std::size_t l = 0; l < n; ++l) {
     const std::int64_t value = (*found)[found->size() == 1 ? 0 : l];
     if (value < min || value > max) {
-      refuse(ErrorCode::kBadFile, prefix_ + key + " is " + std::to_string(value) + ", expected " + std::to_string(min) +
-                                      " to " + std::to_string(max));
+      file_.refuse_value(prefix_ + key, "is " + std::to_string(value) + ", expected " + std::to_string(min) + " to " +
+                                            std::to_string(max));
     }
     values.push_back(static_cast<int>(value));
   }

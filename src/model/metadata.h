@@ -13,9 +13,9 @@ namespace winnow {
 
 inline constexpr double kSmallestConstant = 1e-9, kLargestConstant = 1e12;  // bounds of a model's constants
 
-// A reader of metadata. Keys are given without the architecture's name. Every function throws Error(kBadFile) naming
-// the key for a value of another type or out of its bounds, and, unless it takes or returns a fallback, for one that is
-// absent.
+// A reader of metadata. Keys are given without the architecture's name. Every function throws an Error naming the key
+// for a value of another type or out of its bounds (GgufFile::refuse_value), and, unless it takes or returns a
+// fallback, Error(kBadFile) for one that is absent.
 class Metadata {
  public:
   Metadata(const GgufFile& file, std::string_view architecture)

@@ -143,7 +143,7 @@ std::size_t ModelInfo::state_bytes() const {
 
 int ModelInfo::n_cut_heads() const {
   int n = 0;
-  for (const LayerInfo& layer : layers) n += layer.is_evictable() ? layer.n_kv_head : 0;
+  for (const LayerInfo& layer : layers) n += layer.n_evictable_heads();
   return n;
 }
 

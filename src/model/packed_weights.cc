@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/one_openmp_thread.h"
+#include "base/round_up.h"
 #include "kernels/products/weight_rows.h"
 #include "model/compute.h"
 #include "model/interleaved_weights.h"
@@ -45,10 +46,6 @@ class AlignedBytes {
   std::unique_ptr<std::byte, Deleter> memory_;
   std::size_t size_ = 0;
 };
-
-constexpr std::size_t round_up(std::size_t n) {
-  return (n + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
-}
 
 dnnl::memory::data_type data_type(PackedType type) {
   return type == PackedType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -357,7 +354,7 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
   for (const ggml_tensor* weight : weights) {
     MatrixShape& shape = impl.shape_of(weight, static_cast<int>(share));
     impl.matrices.push_back({.layer = &impl, .weight = weight, .shape = &shape, .offset = packed_bytes});
-    packed_bytes += round_up(shape.packed.get_size());
+    packed_bytes += round_up(shape.packed.get_size(), kPackedAlignment);
     block_bytes =
         std::max(block_bytes, static_cast<std::size_t>(shape.block_outputs * shape.n_in) * type_size(shape.type));
     max_in = std::max(max_in, shape.n_in);

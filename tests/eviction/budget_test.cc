@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "expect_error.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
 namespace winnow {
 namespace {
 
+using test::expect_error;
 using Unit = Budget::Unit;
 
 EntryBytes entry_of(double stored) { return {.stored = stored, .f16_rows = 256}; }
@@ -79,6 +83,21 @@ TEST(Budget, RefusesEverythingElse) {
       EXPECT_NE(std::string(error.what()).find("64MiB"), std::string::npos) << error.what();  // names a valid form
     }
   }
+}
+
+TEST(Budget, AmountsThatNoTextCouldGiveAreRefused) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  for (const Unit unit : {Unit::kTokens, Unit::kFraction, Unit::kBytes, Unit::kByteFraction, Unit::kLoss}) {
+    for (const double amount : {0.0, -1.0, kNan, kInfinity, -kInfinity}) {
+      expect_error(ErrorCode::kInvalidArgument, "out of range", [&] { Budget{unit, amount}.validate(); });
+    }
+  }
+  for (const Unit unit : {Unit::kFraction, Unit::kByteFraction}) {
+    Budget{unit, 1}.validate();
+    expect_error(ErrorCode::kInvalidArgument, "a budget of 1.5 of the prompt", [&] { Budget{unit, 1.5}.validate(); });
+  }
+  for (const char* text : {"512", "20%", "5%bytes", "64MiB", "kl=0.0001", "kl=10"}) Budget::parse(text).validate();
+  EXPECT_EQ((Budget{Unit::kBytes, 2048.5}.text()), "2KiB");
 }
 
 TEST(Budget, TotalsAreExactAndRoundHalvesUp) {

@@ -4,14 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/round_up.h"
 #include "winnow/error.h"
 
 namespace winnow::device {
-namespace {
-
-std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
-
-}  // namespace
 
 PinnedBytes::PinnedBytes(std::size_t bytes) {
   void* data = nullptr;

@@ -8,7 +8,6 @@
 
 #include "engine/cpu/cpu_pass.h"
 #include "engine/output_projection.h"
-#include "winnow/error.h"
 
 namespace winnow {
 

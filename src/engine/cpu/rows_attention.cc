@@ -6,6 +6,7 @@
 #include <atomic>
 #include <vector>
 
+#include "engine/attention_shape.h"
 #include "kernels/attention/attention.h"
 #include "kernels/entries/rows.h"
 

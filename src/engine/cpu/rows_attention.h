@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "cache/mapped_memory.h"
-#include "engine/attention_shape.h"
 #include "engine/cpu/recurrent_rows.h"
 #include "engine/executor.h"
 #include "model/compute.h"

@@ -140,7 +140,7 @@ void finish_step(Engine& engine) {
 }
 
 void Engine::Impl::forget(const Session::Impl& session) {
-  const std::lock_guard lock(mutex);
+  const auto lock = lock_to_destroy(mutex);
   for (DecodeStep& step : steps) {
     std::replace_if(
         step.sessions.begin(), step.sessions.end(), [&](const Session::Impl* s) { return s == &session; }, nullptr);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/round_up.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -15,8 +16,6 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 // ggml's kernels read whole blocks of rows, some numbers beyond a matrix's end.
 constexpr std::size_t kPadding = 4096;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 ggml_context* make_context(std::size_t n_tensors) {
   ggml_init_params params{};
@@ -38,14 +37,14 @@ std::vector<ggml_tensor**> places_of(Weights& weights) {
 }
 
 // Returns the bytes that a tensor takes on the device.
-std::size_t bytes_of(const ggml_tensor* tensor) { return aligned(ggml_nbytes(tensor) + kPadding); }
+std::size_t bytes_of(const ggml_tensor* tensor) { return round_up(ggml_nbytes(tensor) + kPadding, kAlignment); }
 
 // Returns whether products convert the matrix for many rows.
 bool is_converted(const ggml_tensor* tensor) { return tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_BF16; }
 
 // Returns the bytes that a matrix takes once it is converted.
 std::size_t converted_bytes(const ggml_tensor* tensor) {
-  return aligned(static_cast<std::size_t>(ggml_nelements(tensor)) * 2 + kPadding);
+  return round_up(static_cast<std::size_t>(ggml_nelements(tensor)) * 2 + kPadding, kAlignment);
 }
 
 // The bytes that the weights take on a device.

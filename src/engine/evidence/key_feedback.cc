@@ -36,7 +36,7 @@ void set_feedback(RaggedCache& cache, int layer, const KeyFeedback& feedback) {
 std::size_t key_feedback_bytes(const CacheShape& shape) {
   std::size_t bytes = 0;
   for (const LayerShape& layer : shape.layers) {
-    if (!layer.is_cut()) continue;
+    if (!layer.is_evictable()) continue;
     bytes += static_cast<std::size_t>(layer.n_kv_head) * kernels::CodeFeedback::bytes_for(layer.key_dim);
   }
   return kernels::code_bits(shape.key_type) > 0 ? bytes : 0;

@@ -132,7 +132,7 @@ LateRepeatLayers::LateRepeatLayers(Engine::Impl& engine, StagingBuffer& staging,
       reference_(reference) {}
 
 void LateRepeatLayers::begin_part(int layer, const RepeatedPart& part) {
-  if (!staging_.shape().layer(layer).is_cut()) return;
+  if (!staging_.shape().layer(layer).is_evictable()) return;
   const Stopwatch watch;
   if (part.first == 0) choose_seen(layer);
   if (!seen_.empty()) {

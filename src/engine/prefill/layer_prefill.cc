@@ -183,11 +183,9 @@ void LayerPrefill::begin_repeat(int layer, const RepeatedPart& part) { late_repe
 void LayerPrefill::end_layer(int layer) {
   // A layer waits here until the last rows have gone on to the next rank, which waits for them. Layers with suffixes do
   // not wait: their queries are overwritten by the next layer's.
-  const bool has_suffixes = !pass->queries().passes(layer, false).empty() ||
-                            (!pass->replays(layer) && !pass->queries().passes(layer, true).empty());
   const bool is_last = (layer + 1 - engine_impl().layers.first) % n_together_ == 0 || pass->is_through();
   to_store_.push_back(layer);
-  if (!is_last && !has_suffixes) return;
+  if (!is_last && !pass->queries().has_suffixes(layer)) return;
   for (const int through : to_store_) store(through);
   to_store_.clear();
 }
@@ -197,12 +195,12 @@ void LayerPrefill::store(int layer) {
   if (!engine_impl().model->impl().spec.layer(layer).owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
-  if (shape.is_cut() && pass->replays(layer)) late_repeat_->replay(layer);
+  if (shape.is_evictable() && pass->replays(layer)) late_repeat_->replay(layer);
   staging_->begin_rows(layer, 0, n);
   LayerViews views(engine_impl(), *staging_, layer, n,
-                   {.whole = pass->queries().passes(layer, false), .late = pass->queries().passes(layer, true)},
+                   {.whole = pass->queries().whole_passes(layer), .late = pass->queries().late_passes(layer)},
                    &pass->rows());
-  if (!shape.is_cut()) {
+  if (!shape.is_evictable()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.sliding_window + static_cast<std::int32_t>(held_out_.tokens.size());
     for (PromptTarget& target : targets_)
@@ -218,7 +216,7 @@ void LayerPrefill::store(int layer) {
 void LayerPrefill::receive_layers_before(int end) {
   const Pipeline& pipeline = engine_impl().pipeline;
   for (; n_received_ < end; ++n_received_) {
-    if (pipeline.holds(n_received_) || !sessions[0]->shape.layer(n_received_).is_cut()) continue;
+    if (pipeline.holds(n_received_) || !sessions[0]->shape.layer(n_received_).is_evictable()) continue;
     for (Group& group : groups_) {
       for (PromptTarget* target : group.targets) {
         if (target->has_cut()) target->apply_remote_cut(n_received_, pipeline.receive_layer(n_received_));

@@ -136,9 +136,9 @@ Prefill& Prefill::operator=(Prefill&& other) noexcept {
 
 Prefill::~Prefill() {
   if (!impl_) return;
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  if (impl_->stage == Impl::Stage::kUnderWay) impl_->give_up();
   const std::shared_ptr<Engine> engine = impl_->engine;  // outlives the lock
+  const auto lock = lock_to_destroy(impl_->engine_impl().mutex);
+  if (impl_->stage == Impl::Stage::kUnderWay) impl_->give_up();
   impl_.reset();
 }
 

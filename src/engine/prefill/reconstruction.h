@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/forward.h"
+#include "engine/forward_plan.h"
 #include "winnow/layer_view.h"
 #include "winnow/model.h"
 

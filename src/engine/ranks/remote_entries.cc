@@ -12,7 +12,7 @@ void RemoteEntries::gather(const Pipeline& pipeline, const RaggedCache& cache, s
   const CacheShape& shape = cache.shape();
   std::vector<std::int32_t> own;
   for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!shape.layer(l).is_cut()) continue;
+    if (!shape.layer(l).is_evictable()) continue;
     for (int h = 0; h < shape.layer(l).n_kv_head; ++h) own.push_back(cache.n_entries(l, h));
   }
   gathered_.clear();

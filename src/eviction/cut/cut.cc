@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "eviction/cut/cut_state.h"
 #include "eviction/cut/high_entries.h"
+#include "eviction/cut/part_answers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -23,7 +25,9 @@ std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const st
   for (const std::int32_t candidate : chosen) {
     at = std::find(at, stored.end(), candidate);
     if (at == stored.end()) {
-      throw Error(ErrorCode::kInternal, "a stage of the cascade dropped an entry that a later one keeps");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a stage of the cascade dropped an entry that a later one keeps: a selector must keep with a larger "
+                  "budget all that it keeps with a smaller one, and an allocator's stages must not grow");
     }
     kept.push_back(layer.n_sinks[h] + static_cast<std::int32_t>(at - stored.begin()));
   }
@@ -79,7 +83,10 @@ void Cut::State::add(LayerScoring& scoring) {
   ScoredLayer layer;
   layer.ranking.emplace(evidence, scores);
   parts.selector->prepare(evidence, scores, options, *layer.ranking);
-  if (parts.layers->is_measured()) layer.weight = parts.layers->measure(evidence, scores, options);
+  if (parts.layers->is_measured()) {
+    layer.weight = parts.layers->measure(evidence, scores, options);
+    check_weights("the layer allocator '" + options.layers + "'", std::span(&layer.weight, 1), 1);
+  }
   for (int h = 0; h < evidence.n_kv_head(); ++h) {
     layer.n_sinks.push_back(evidence.n_sinks(h));
     layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
@@ -93,9 +100,13 @@ void Cut::State::add(LayerScoring& scoring) {
 
 void Cut::State::cut_head(LayerCut& cut, int h, std::int64_t budget, std::int64_t n_high) {
   ScoredLayer& layer = layers[cut.layer];
-  std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
-                                         ? layer.stored[h]
-                                         : parts.selector->select(layer.ranking->head(h), budget, options);
+  std::vector<std::int32_t> chosen;
+  if (budget == std::ssize(layer.stored[h])) {
+    chosen = layer.stored[h];
+  } else {
+    chosen = parts.selector->select(layer.ranking->head(h), budget, options);
+    check_chosen(options.selector, chosen, budget, layer.n_candidates[h]);
+  }
   cut.kept[h] = kept_indices(layer, h, chosen);
   cut.high[h] = high_entries(shape.high,
                              {.kept = cut.kept[h],

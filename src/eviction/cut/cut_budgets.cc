@@ -9,6 +9,7 @@
 
 #include "eviction/cut/cut_state.h"
 #include "eviction/cut/high_entries.h"
+#include "eviction/cut/part_answers.h"
 #include "eviction/cut/shares.h"
 
 namespace winnow {
@@ -76,6 +77,7 @@ std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, st
 // Returns the real-valued shares of all heads by a static table, without protected entries.
 std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
   const std::vector<double> weights = table.weights(shape, options);
+  check_weights("the table of '" + options.layers + "'", weights, static_cast<std::size_t>(n_heads()));
   std::vector<std::int64_t> floors, caps;
   for (int l = 0; l < shape.n_layer(); ++l) {
     for (int h = 0; h < n_kv_head(l); ++h) {
@@ -103,6 +105,7 @@ std::vector<double> Cut::State::layer_shares(int n_seen) const {
     return weights;
   } else {
     weights = parts.layers->weights(shape, options);
+    check_weights("the layer allocator '" + options.layers + "'", weights, shape.heads.size());
   }
   std::vector<std::int64_t> caps;
   for (int l = 0; l < n_seen; ++l) caps.push_back(layer_candidates(l));
@@ -136,6 +139,7 @@ HeadRequest Cut::State::head_request(int l, std::int64_t budget) {
   HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
   if (const HeadTable* table = parts.heads->table()) {
     const std::vector<double> weights = table->weights(shape, options);
+    check_weights("the table of '" + options.heads + "'", weights, static_cast<std::size_t>(n_heads()));
     const std::span<const double> layer = of_layer(weights, l);
     request.weights.assign(layer.begin(), layer.end());
   }
@@ -152,6 +156,7 @@ HeadCounts Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
     if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
     ceilings[l] = parts.heads->ceilings(head_request(l, budget), options);
+    check_ceilings(options.heads, l, ceilings[l], *layers[l].ranking);
   });
   return ceilings;
 }
@@ -263,6 +268,7 @@ HeadCounts Cut::State::layered_budgets(int first_layer, const ParallelFor& paral
     const int l = first_layer + i;
     if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     std::vector<double> shares = parts.heads->shares(head_request(l, layer_budgets[l]), options);
+    check_shares(options.heads, l, shares, layer_budgets[l], *layers[l].ranking);
     budgets[l] = round_shares(shares, layer_budgets[l]);
     fill_report(l, std::move(shares), budgets[l]);
   });

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "eviction/cut/part_answers.h"
 #include "eviction/options/registry.h"
 
 namespace winnow {
@@ -33,6 +34,7 @@ const LayerScores& LayerScoring::scores(const EvictionOptions& options) {
   costs_.use(scored.cost, [&] {
     const Scorer& scorer = find_scorer(options.scorer);
     scored.scores = scorer.score(evidence(options), options);
+    check_scores(options.scorer, evidence(options), scored.scores);
     if (scorer.needs(options).earlier_scores) take_larger(scored.scores, view_.earlier_scores);
   });
   return scored.scores;

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,105 +20,12 @@
 #include "eviction/evidence/shared_costs.h"
 #include "kernels/attention/softmax_state.h"
 #include "kernels/entries/rows.h"
-#include "kernels/entries/run_cursor.h"
 #include "kernels/statistics/projected_norms.h"
 #include "kernels/statistics/query_moments.h"
 #include "kernels/statistics/window_statistics.h"
 #include "winnow/error.h"
 
 namespace winnow {
-
-EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
-  window_rows = std::max(window_rows, other.window_rows);
-  log_sum_exp |= other.log_sum_exp;
-  all_queries |= other.all_queries;
-  query_moments |= other.query_moments;
-  moments_skip = std::max(moments_skip, other.moments_skip);
-  output_projection |= other.output_projection;
-  reconstruction_pass |= other.reconstruction_pass;
-  late_repeat |= other.late_repeat;
-  reconstruction_only |= other.reconstruction_only;
-  reference_rows |= other.reference_rows;
-  earlier_scores |= other.earlier_scores;
-  window_columns |= other.window_columns;
-  return *this;
-}
-
-namespace {
-
-// Returns the number of entries with a position below `bound`: the runs ascend.
-std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound) {
-  std::int32_t count = 0;
-  for (const kernels::EntryRun& run : entries.runs) {
-    const std::int32_t below = run.positions.count_below(bound, run.n_entries);
-    count += below;
-    if (below < run.n_entries) break;
-  }
-  return count;
-}
-
-}  // namespace
-
-namespace {
-
-// Returns how many of the last n_rows tokens (at least 1) all heads have stored: earlier cuts may have dropped some,
-// and a head's entries then do not tell what a row of theirs saw (group_rows).
-int stored_rows(const LayerView& view, int n_rows) {
-  const auto are_stored = [&](int n) {
-    return std::all_of(view.heads.begin(), view.heads.end(), [&](const kernels::HeadEntries& head) {
-      return head.n_entries - count_below(head, view.n_tokens - n) == n;
-    });
-  };
-  // If so many are stored, fewer are, too.
-  return *std::ranges::partition_point(std::views::iota(2, n_rows + 1), are_stored) - 1;
-}
-
-}  // namespace
-
-kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head) {
-  const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.key_dim;
-  const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.key_dim;
-  return {.q = q + head * group_stride,
-          .row_stride = row_stride,
-          .n_rows = n_rows,
-          .n_visible = view.heads[static_cast<std::size_t>(head)].n_entries - n_rows + 1,
-          .first_position = view.n_tokens - n_rows};
-}
-
-kernels::QueryRows rows_of_head(const LayerView& view, const StatisticsRows& rows, int head) {
-  kernels::QueryRows of_head = group_rows(view, rows.q, rows.n_rows, head);
-  if (!rows.sees_all) return of_head;
-  of_head.n_visible = view.heads[static_cast<std::size_t>(head)].n_entries;
-  of_head.first_position = view.n_tokens;
-  return of_head;
-}
-
-kernels::QueryRows reference_rows(const LayerView& view, int head) {
-  return rows_of_head(view, {.q = view.reference_q, .n_rows = view.n_reference_rows, .sees_all = true}, head);
-}
-
-LayerView with_copies(const LayerView& view) {
-  LayerView copy = view;
-  copy.heads = view.statistics->host_heads();
-  if (view.has_all_queries && view.all_q == nullptr) copy.all_q = view.statistics->kept_queries(0, view.n_query_rows);
-  copy.passes = view.statistics->copied_passes(view.passes);
-  if (view.has_output_projection) copy.w_o = view.statistics->output_projection();
-  copy.statistics = nullptr;
-  return copy;
-}
-
-kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
-                                   std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
-  runs.clear();
-  std::int32_t begin = 0;
-  for (const kernels::EntryRun& run : entries.runs) {
-    const std::int32_t from = std::max(first - begin, 0);
-    const std::int32_t to = std::min(last - begin, run.n_entries);
-    if (from < to) runs.push_back(kernels::part_of(run, from, to - from, shape.key_dim, shape.value_dim));
-    begin += run.n_entries;
-  }
-  return {.runs = runs, .n_entries = last - first};
-}
 
 namespace {
 
@@ -292,9 +198,15 @@ Columns reference_squares(const LayerEvidence& evidence, int n_rows) {
   return fold_columns(evidence, kernels::ColumnFold::kSquares, rows, log_sum_exp, prefix_ranges(evidence));
 }
 
+// Refuses a reading of evidence that no part has asked for.
+[[noreturn]] void refuse_unneeded(const std::string& what, const std::string& need) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "a part of the method read " + what + ", which were not saved: its needs() must ask for " + need);
+}
+
 void require_reference_rows(const LayerView& view) {
   if (view.n_reference_rows > 0 && view.reference_q != nullptr) return;
-  throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
+  refuse_unneeded("reference rows", "reference_rows");
 }
 
 }  // namespace
@@ -376,7 +288,7 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   n_rows = std::min({n_rows, view_.n_window_rows, static_cast<int>(view_.n_tokens)});
   n_rows = stored_rows(view_, n_rows);
   if (n_rows < 1 || view_.window_q == nullptr) {
-    throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
+    refuse_unneeded("the window's rows", "window_rows");
   }
   return state_->once<WindowStatistics>(state_->windows[n_rows], [&] {
     const float* q = view_.window_q + std::ptrdiff_t{view_.n_window_rows - n_rows} * view_.n_head * view_.shape.key_dim;
@@ -499,7 +411,7 @@ std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const 
 
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (view_.w_o == nullptr && !view_.has_output_projection) {
-    throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
+    refuse_unneeded("values through the output projection", "output_projection");
   }
   return state_->once<Columns>(state_->projected_norms, [&] {
     if (view_.statistics != nullptr) {

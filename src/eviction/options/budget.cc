@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "base/numbers.h"
 #include "winnow/error.h"
@@ -97,6 +98,27 @@ Budget Budget::parse(std::string_view text) {
   return {.unit = Unit::kTokens, .amount = *tokens};
 }
 
+void Budget::validate() const {
+  const auto [least, most, what] = [&]() -> std::tuple<double, double, const char*> {
+    switch (unit) {
+      case Unit::kTokens:
+        return {0, kMaxTokens, "tokens per head"};
+      case Unit::kBytes:
+        return {0, kMaxBytes, "bytes"};
+      case Unit::kLoss:
+        return {0, kMostLoss, "nats a token"};
+      case Unit::kFraction:
+      case Unit::kByteFraction:
+        return {0, 1, "of the prompt, as a fraction"};
+    }
+    return {};
+  }();
+  if (amount > 0 && amount >= least && amount <= most) return;
+  throw Error(ErrorCode::kInvalidArgument, "a budget of " + format_number(amount) + " " + what +
+                                               " is out of range: " + "give more than " + format_number(least) +
+                                               ", up to " + format_number(most));
+}
+
 std::string Budget::text() const {
   switch (unit) {
     case Unit::kTokens:
@@ -112,7 +134,9 @@ std::string Budget::text() const {
     }
     case Unit::kBytes:
       for (const ByteUnit& byte_unit : kByteUnits) {
-        if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // prefers KiB to KB
+        if (byte_unit.name.size() == 2 || std::fmod(std::floor(amount), byte_unit.bytes) != 0) {
+          continue;  // prefers KiB to KB
+        }
         char buffer[40];
         const auto end =
             std::to_chars(buffer, buffer + sizeof buffer, static_cast<std::int64_t>(amount / byte_unit.bytes));

@@ -8,7 +8,6 @@
 
 #include "eviction/refit/matrix_product.h"
 #include "kernels/attention/softmax_row.h"
-#include "winnow/error.h"
 
 namespace winnow {
 namespace {

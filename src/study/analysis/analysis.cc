@@ -40,14 +40,13 @@ class Analyser {
   void measure_future();
   void measure_output(const std::vector<HeadOutput>& full, std::size_t cut);
 
-  // Returns the number of a layer's KV heads, 0 if methods do not cut the layer; first_head is the sum of the layers
-  // before.
+  // Returns the number of a layer's KV heads, 0 if methods do not cut the layer.
   std::size_t n_kv_head(int layer) const {
-    const LayerInfo& info = result_.model.layers[static_cast<std::size_t>(layer)];
-    return info.is_evictable() ? static_cast<std::size_t>(info.n_kv_head) : 0;
+    return static_cast<std::size_t>(result_.model.layers[static_cast<std::size_t>(layer)].n_evictable_heads());
   }
-  std::size_t first_head(int layer) const {
-    std::size_t n = 0;
+  // Returns the index of a layer's head among those of all layers that methods cut.
+  std::size_t head_index(int layer, std::size_t head) const {
+    std::size_t n = head;
     for (int l = 0; l < layer; ++l) n += n_kv_head(l);
     return n;
   }
@@ -128,7 +127,7 @@ void Analyser::read_context() {
     result_.layers[static_cast<std::size_t>(view.layer)] = attention_facts(scoring);
     for (const EvictionOptions& method : methods_) {
       HeadScores& scores = scores_[method.scorer_text()];
-      if (scores.size() > first_head(view.layer)) continue;  // another cut has the same scorer
+      if (scores.size() > head_index(view.layer, 0)) continue;  // another cut has the same scorer
       const LayerScores& layer = scoring.scores(method);
       scores.insert(scores.end(), layer.begin(), layer.end());
     }
@@ -170,7 +169,7 @@ std::vector<std::vector<std::int32_t>> Analyser::first_stage(const CutOutcome& c
   std::vector<std::vector<std::int32_t>> certain;
   const HeadScores& scores = scores_.at(method.scorer_text());
   for (std::size_t h = 0; h < n_kv_head(layer); ++h) {
-    const std::vector<float>& all = scores[first_head(layer) + h];
+    const std::vector<float>& all = scores[head_index(layer, h)];
     const auto n_prefix = static_cast<std::int32_t>(all.size()), sinks = std::min(method.sinks, n_prefix);
     const std::int32_t kept = cut.layers[static_cast<std::size_t>(layer)].kept[h];
     const auto n_first = static_cast<std::size_t>(first_stage_size(kept - sinks - (n_context() - n_prefix), method));
@@ -280,10 +279,10 @@ void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t c
            const std::vector<float> keys = load_rows(view.shape, context, kernels::RowKind::kKey, context.n_entries);
            const std::vector<float> values =
                load_rows(view.shape, context, kernels::RowKind::kValue, context.n_entries);
-           errors[h] = full[first_head(view.layer) + h].error(context.n_entries, keys.data(), values.data());
+           errors[h] = full[head_index(view.layer, h)].error(context.n_entries, keys.data(), values.data());
          });
          for (std::size_t h = 0; h < errors.size(); ++h) {
-           const double all = full[first_head(view.layer) + h].square();
+           const double all = full[head_index(view.layer, h)].square();
            outcome.layers[static_cast<std::size_t>(view.layer)].output_error.push_back(all > 0 ? errors[h] / all : 0.0);
            error += errors[h];
            square += all;

@@ -169,7 +169,7 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
 UtilityProfile Calibration::profile() const {
   const ModelInfo& model = engine_->model()->info();
   UtilityProfile profile;
-  for (const LayerInfo& layer : model.layers) profile.heads.push_back(layer.is_evictable() ? layer.n_kv_head : 0);
+  for (const LayerInfo& layer : model.layers) profile.heads.push_back(layer.n_evictable_heads());
   profile.ratios = profile_ratios();
   profile.model = state_.model;
   profile.scorer = state_.scorer;

@@ -2,8 +2,11 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "engine/engine_test_support.h"
@@ -323,6 +326,32 @@ TEST(Estimate, ChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Methods, EstimateTest,
                          testing::Values("full", "snapkv:window=8", "cake:window=8", "lava:window=8", "kvzip:window=8"),
                          [](const auto& test) { return test.param.substr(0, test.param.find(':')); });
+
+TEST(Callbacks, CannotUseTheEngineThatCallsThem) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
+  const std::vector<Token> prompt = random_tokens(20, 300, 1);
+  Session own = engine->open(full_options()), other = engine->open(full_options());
+  other.prefill(prompt);
+  auto dropped = std::make_unique<Session>(other.fork());
+  int n_calls = 0;
+  PrefillOptions options;
+  options.on_progress = [&](std::int64_t, std::int64_t) {
+    ++n_calls;
+    for (const std::function<void()>& call : std::vector<std::function<void()>>{
+             [&] { own.decode(1); }, [&] { other.decode(1); }, [&] { other.fork(); }, [&] { other.clear(); },
+             [&] { other.append(prompt); }, [&] { other.truncate(5); }, [&] { engine->free_memory(); }}) {
+      expect_error(ErrorCode::kInvalidArgument, call);
+    }
+    dropped.reset();  // an end is no call
+    return true;
+  };
+  own.prefill(prompt, options);
+  EXPECT_GT(n_calls, 0);
+  EXPECT_EQ(other.n_tokens(), 20);
+  Session expected = engine->open(full_options());
+  expected.prefill(prompt);
+  EXPECT_TRUE(std::ranges::equal(own.logits(), expected.logits()));
+}
 
 }  // namespace
 }  // namespace winnow::test
