@@ -9,6 +9,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/process_memory.h"
@@ -165,6 +166,14 @@ std::string utc_now() {
 
 struct Test {
   int n_prompt, n_gen, n_depth, n_parallel;
+
+  int n_tokens() const { return n_prompt + n_gen + n_depth; }  // of each sequence at the end
+};
+
+// A row to measure, with every engine.
+struct PlannedRow {
+  SessionOptions options;
+  Test test;
 };
 
 // Generates with groups of sequences that take turns over the ranks, as those of a server do.
@@ -197,7 +206,9 @@ std::vector<Session*> pointers_to(std::vector<Session>& sessions) {
 }
 
 // Fills the measured fields of the row.
-void measure(Engine& engine, const SessionOptions& options, const Test& test, int repetitions, BenchRow& row) {
+void measure(Engine& engine, const PlannedRow& planned, int repetitions, BenchRow& row) {
+  const SessionOptions& options = planned.options;
+  const Test& test = planned.test;
   RandomTokens tokens(row.model.n_vocab);
   const auto open_all = [&] {
     std::vector<Session> sessions;
@@ -272,90 +283,97 @@ std::vector<Test> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
+// Returns the rows of an engine in the order in which they are printed. Their contexts hold the tokens of the test.
+std::vector<PlannedRow> planned_rows(const BenchFlags& flags) {
+  const std::vector<Test> tests = tests_of(flags);
+  const std::vector<EvictionSetup> setups = eviction_setups(flags);
+  const std::vector<EntryType> key_types = entry_types("-ctk", flags.key_types, parse_key_type);
+  const std::vector<EntryType> value_types = entry_types("-ctv", flags.value_types, parse_value_type);
+  std::vector<PlannedRow> rows;
+  for (const EntryType key : key_types) {
+    for (const EntryType value : value_types) {
+      for (const EvictionSetup& setup : setups) {
+        for (const Test& test : tests) {
+          SessionOptions options;
+          options.n_ctx = test.n_tokens();
+          options.key_type = key;
+          options.value_type = value;
+          options.eviction = setup.eviction;
+          options.budget = setup.budget;
+          if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
+          rows.push_back({std::move(options), test});
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<PlannedCut> cuts_of(const std::vector<PlannedRow>& rows) {
+  std::vector<PlannedCut> cuts;
+  for (const auto& [options, test] : rows) {
+    if (test.n_depth > 0) cuts.push_back({options, test.n_depth});
+    if (test.n_prompt > 0) cuts.push_back({options, test.n_depth + test.n_prompt});
+  }
+  return cuts;
+}
+
+// Returns the row with what is known of it before it is measured.
+BenchRow unmeasured(const PlannedRow& planned, Engine& engine, const std::string& path,
+                    const std::string& device_name) {
+  const auto& [options, test] = planned;
+  const ModelInfo& model = engine.model()->info();
+  const SessionOptions opened = engine.open(options).options();  // a method may choose the types
+  return {.model_filename = path,
+          .model = model,
+          .n_batch = engine.n_batch(),
+          .n_threads = engine.n_threads(),
+          .device = engine.device(),
+          .device_name = device_name,
+          .device_layers = engine.device() == "cpu" ? 0 : model.n_layer() - engine.n_streamed_layers(),
+          .type_k = opened.stored_key_types(),
+          .type_v = opened.stored_value_types(),
+          .n_prompt = test.n_prompt,
+          .n_gen = test.n_gen,
+          .n_depth = test.n_depth,
+          .n_parallel = test.n_parallel,
+          .method = options.eviction.text(),
+          .budget = options.budget ? options.budget->text() : ""};
+}
+
+// Returns false if the output is no longer read.
+bool print(const std::string& text) {
+  const bool is_read = write_output(text);
+  if (!is_read && ranks() != nullptr) throw Error(ErrorCode::kIo, "nobody reads the results any more");  // ends all
+  return is_read;
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
   BenchFlags flags;
   if (!parse_flags(arguments, flags)) return 0;
   const std::unique_ptr<BenchFormat> format = make_bench_format(flags.format);
-  const std::vector<Test> tests = tests_of(flags);
-  const std::vector<EvictionSetup> setups = eviction_setups(flags);
-  const std::vector<EntryType> key_types = entry_types("-ctk", flags.key_types, parse_key_type);
-  const std::vector<EntryType> value_types = entry_types("-ctv", flags.value_types, parse_value_type);
+  std::vector<PlannedRow> rows = planned_rows(flags);
   EngineOptions engine_settings = engine_options(flags.model);
   engine_settings.is_led = false;  // engines are made and destroyed, so all ranks make all calls
   const std::string path = model_path(flags.model);
   const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
+  // This measures speed, so the trained context is no limit.
+  for (PlannedRow& row : rows) row.options.n_ctx = std::max(model->info().n_ctx_train, row.test.n_tokens());
+  check_cuts(*create_engine(model, engine_settings), cuts_of(rows));
 
-  const auto options_of = [&](const EvictionSetup& setup, const Test& test, EntryType key, EntryType value) {
-    SessionOptions options;
-    options.key_type = key;
-    options.value_type = value;
-    options.eviction = setup.eviction;
-    options.budget = setup.budget;
-    if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
-    // This measures speed, so the trained context is no limit.
-    options.n_ctx = std::max(model->info().n_ctx_train, test.n_prompt + test.n_gen + test.n_depth);
-    return options;
-  };
-  std::vector<PlannedCut> cuts;
-  for (const EntryType key : key_types) {
-    for (const EntryType value : value_types) {
-      for (const EvictionSetup& setup : setups) {
-        for (const Test& test : tests) {
-          const SessionOptions options = options_of(setup, test, key, value);
-          if (test.n_depth > 0) cuts.push_back({options, test.n_depth});
-          if (test.n_prompt > 0) cuts.push_back({options, test.n_depth + test.n_prompt});
-        }
-      }
-    }
-  }
-  check_cuts(*create_engine(model, engine_settings), cuts);
-
-  const auto print = [](const std::string& text) {
-    const bool is_read = write_output(text);
-    if (!is_read && ranks() != nullptr) throw Error(ErrorCode::kIo, "nobody reads the results any more");  // ends all
-    return is_read;
-  };
   const std::string device_name = name_of_device(engine_settings.device);
   if (!print(format->begin())) return 0;
-  // Returns false if the output is no longer read.
-  const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {
-    for (const EvictionSetup& setup : setups) {
-      for (const Test& test : tests) {
-        const SessionOptions options = options_of(setup, test, key, value);
-        const SessionOptions opened = engine.open(options).options();  // a method may choose the types
-        BenchRow row{
-            .model_filename = path,
-            .model = model->info(),
-            .n_batch = engine.n_batch(),
-            .n_threads = engine.n_threads(),
-            .device = engine.device(),
-            .device_name = device_name,
-            .device_layers = engine.device() == "cpu" ? 0 : model->info().n_layer() - engine.n_streamed_layers(),
-            .type_k = opened.stored_key_types(),
-            .type_v = opened.stored_value_types(),
-            .n_prompt = test.n_prompt,
-            .n_gen = test.n_gen,
-            .n_depth = test.n_depth,
-            .n_parallel = test.n_parallel,
-            .method = setup.eviction.text(),
-            .budget = setup.budget ? setup.budget->text() : ""};
-        measure(engine, options, test, flags.repetitions, row);
-        if (!print(format->row(row))) return false;
-      }
-    }
-    return true;
-  };
   for (const int n_threads : flags.n_threads) {
     for (const int n_batch : flags.n_batch) {
       engine_settings.n_threads = n_threads;
       engine_settings.n_batch = n_batch;
       const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
-      for (const EntryType key : key_types) {
-        for (const EntryType value : value_types) {
-          if (!measure_engine(*engine, key, value)) return 0;
-        }
+      for (const PlannedRow& planned : rows) {
+        BenchRow row = unmeasured(planned, *engine, path, device_name);
+        measure(*engine, planned, flags.repetitions, row);
+        if (!print(format->row(row))) return 0;
       }
     }
   }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/nearest_name.h"
+#include "base/stopwatch.h"
 #include "cli/cache_flags.h"
 #include "cli/chat_history.h"
 #include "cli/commands.h"
@@ -206,7 +206,7 @@ int chat_command(const Arguments& arguments) {
   }
   std::optional<ChatHistory> history;
   if (flags.history) history.emplace(default_history_path());
-  const auto load_start = std::chrono::steady_clock::now();
+  const Stopwatch loading;
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   check_with_model(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
@@ -217,7 +217,7 @@ int chat_command(const Arguments& arguments) {
   const std::unique_ptr<LineSource> lines =
       edits_lines ? make_line_editor(history ? &*history : nullptr) : make_line_reader(on_terminal, most_bytes);
   const std::shared_ptr<Engine> engine = create_engine(model, engine_settings);
-  options.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - load_start).count();
+  options.load_s = loading.seconds();
   Conversation conversation(engine, options);
 
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "base/process_memory.h"
+#include "cli/feed_prompt.h"
 #include "cli/number_text.h"
-#include "cli/prefill_step.h"
+#include "cli/session_sampler.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
 

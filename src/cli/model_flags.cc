@@ -11,7 +11,6 @@
 #include "base/running_text.h"
 #include "cache/page_pool.h"
 #include "cli/named_models.h"
-#include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "device/devices.h"
 #include "winnow/error.h"

@@ -8,7 +8,8 @@
 #include "base/running_text.h"
 #include "base/utf8.h"
 #include "cli/command_line.h"
-#include "cli/prefill_step.h"
+#include "cli/feed_prompt.h"
+#include "cli/text_file.h"
 #include "sampling/longest_token.h"
 #include "winnow/error.h"
 
@@ -21,24 +22,7 @@ constexpr std::size_t kFirstBytes = std::size_t{1} << 16;
 // Cutting a text may change the tokens at its end that continue after the cut.
 constexpr std::int64_t kSpareTokens = 64;
 
-void drop_newline(std::string& text) {
-  if (text.ends_with('\n')) text.pop_back();
-}
-
 }  // namespace
-
-std::string read_text_file(const std::string& path, const InputKind& kind) {
-  const std::string bytes = read_input(path, kind);
-  std::string text(without_byte_order_mark(bytes));
-  drop_newline(text);
-  return text;
-}
-
-std::string read_running_text(const std::string& path) {
-  std::string text = running_text(read_input(path, input::kText), path);
-  drop_newline(text);
-  return text;
-}
 
 PromptSource::PromptSource(const PromptFlags& flags, std::string what) : what_(std::move(what)) {
   if (flags.text && flags.file) throw UsageError("-p and -f both give a " + what_ + ": use one of them");

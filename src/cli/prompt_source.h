@@ -16,12 +16,6 @@ struct PromptFlags {
   std::optional<std::string> file;  // -f; "-" is the standard input
 };
 
-// Returns a text of at most the kind's size, without a byte order mark and without one newline at its end, as llama.cpp
-// reads it; "-" is the standard input.
-std::string read_text_file(const std::string& path, const InputKind& kind);
-// Returns the same for a text that others are taken from; it is the same whatever system wrote it: see running_text.
-std::string read_running_text(const std::string& path);
-
 // A prompt: -p, else -f, else the standard input if something is piped into it. It is opened at once, so that an
 // unreadable one is found before a model is loaded, and read only as far as a context can hold it.
 class PromptSource {

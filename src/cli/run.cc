@@ -10,27 +10,25 @@
 #include <vector>
 
 #include "base/process_memory.h"
+#include "base/stopwatch.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
+#include "cli/feed_prompt.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "cli/prefill_step.h"
 #include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"
+#include "cli/session_sampler.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 
 namespace winnow::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct RunFlags {
   ModelFlags model;
@@ -106,6 +104,18 @@ void check_flags(const RunFlags& flags) {
   }
 }
 
+// The files that the flags name.
+struct RunFiles {
+  // Throws Error(kIo) or UsageError for one that cannot be written.
+  explicit RunFiles(const RunFlags& flags) {
+    check_outputs({{"--json", flags.json}, {"--kv-positions", flags.positions}});
+    if (flags.json) report.emplace(*flags.json);
+    if (flags.positions) positions.emplace(*flags.positions);
+  }
+
+  std::optional<OutputFile> report, positions;
+};
+
 // Returns the prompt in the pieces in which it is fed: the context is cut to the budget, the question appended whole.
 PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
   const bool chat = flags.chat || (flags.question && !flags.no_chat && model.has_chat_template());
@@ -125,6 +135,25 @@ PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const st
   return tokens;
 }
 
+// Generates the answer to a prompt that has been fed. With `shows_text` the text is printed as it is generated.
+GenerationResult answer_prompt(Session& session, const RunFlags& flags, const SamplingOptions& sampling,
+                               bool shows_text, const Interrupt& interrupt) {
+  Sampler sampler = make_sampler(session.model(), sampling, session);
+  if (flags.verbose) std::fprintf(stderr, "seed %u\n", sampler.seed());
+  GenerationResult answer =
+      generate(session, sampler,
+               {.max_tokens = flags.max_tokens,
+                .ignore_end = flags.ignore_eos,
+                .feed_last = false,
+                .is_cancelled = [&] { return interrupt.requested(); }},
+               [&](const GenerationStep& step) { return !shows_text || write_output(step.text); });
+  const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
+  if (shows_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) {
+    write_output("\n");
+  }
+  return answer;
+}
+
 void explain(FinishReason reason, std::size_t n_tokens) {
   if (reason == FinishReason::kContextFull) {
     std::fprintf(stderr, "the context is full after %s generated tokens: -c sets its size\n",
@@ -132,6 +161,24 @@ void explain(FinishReason reason, std::size_t n_tokens) {
   } else if (reason == FinishReason::kCancelled) {
     std::fputs("interrupted\n", stderr);
   }
+}
+
+// Prints why the answer ended, and the statistics.
+void print_statistics(const RunReport& report, FinishReason reason, bool verbose) {
+  // A reader that closed the pipe has seen enough, of the statistics as well.
+  if (reason == FinishReason::kStopped) return;
+  explain(reason, report.token_ids.size());
+  std::fprintf(stderr, "\n%s", run_report_text(report).c_str());
+  if (verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
+}
+
+// Writes what the flags ask for. A script takes a file for a whole answer, so an interrupted run writes none.
+void write_results(const RunReport& report, const Session& session, const RunFiles& files, bool is_interrupted) {
+  const auto takes = [&](const std::optional<OutputFile>& file) {
+    return file && (!is_interrupted || file->is_stdout());
+  };
+  if (takes(files.report)) files.report->write(run_report_json(report));
+  if (takes(files.positions)) files.positions->write(positions_json(session, session.model()->info()));
 }
 
 }  // namespace
@@ -148,18 +195,14 @@ int run_command(const Arguments& arguments) {
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   const SamplingOptions sampling = sampling_options(flags.sampling);
   check_penalty_range(flags.sampling);
-  check_outputs({{"--json", flags.json}, {"--kv-positions", flags.positions}});
-  std::optional<OutputFile> report_file;
-  if (flags.json) report_file.emplace(*flags.json);
-  std::optional<OutputFile> positions_file;
-  if (flags.positions) positions_file.emplace(*flags.positions);
+  const RunFiles files(flags);
   PromptSource source(flags.prompt);
 
-  const Clock::time_point load_start = Clock::now();
+  const Stopwatch loading;
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   const std::shared_ptr<Engine> engine = create_engine(model, engine_settings);
   RunReport report;
-  report.load_s = seconds_since(load_start);
+  report.load_s = loading.seconds();
   if (session_settings.budget) report.budget = session_settings.budget->text();
 
   check_with_model(flags.sampling, model);
@@ -176,28 +219,17 @@ int run_command(const Arguments& arguments) {
                  model->info().name.c_str(), engine->n_threads(),
                  count_text(static_cast<std::int64_t>(tokens.size())).c_str());
   }
-  const Clock::time_point prefill_start = Clock::now();
+  const auto prefill_start = std::chrono::steady_clock::now();
   GenerationResult answer;
   answer.reason = FinishReason::kCancelled;
   const bool fed = feed_prompt(session, tokens.context, FeedMode::kCut, interrupt) &&
                    (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
   if (fed) {
-    Sampler sampler = make_sampler(model, sampling, session);
-    if (flags.verbose) std::fprintf(stderr, "seed %u\n", sampler.seed());
-    const bool show_text = !report_file || !report_file->is_stdout();
-    answer = generate(session, sampler,
-                      {.max_tokens = flags.max_tokens,
-                       .ignore_end = flags.ignore_eos,
-                       .feed_last = false,
-                       .is_cancelled = [&] { return interrupt.requested(); }},
-                      [&](const GenerationStep& step) { return !show_text || write_output(step.text); });
-    if (!answer.tokens.empty()) {
-      report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
-    }
-    const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
-    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) {
-      write_output("\n");
-    }
+    const bool shows_text = !files.report || !files.report->is_stdout();
+    answer = answer_prompt(session, flags, sampling, shows_text, interrupt);
+  }
+  if (!answer.tokens.empty()) {
+    report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
   }
 
   report.statistics = session.statistics();
@@ -205,19 +237,9 @@ int run_command(const Arguments& arguments) {
   if (ranks() != nullptr) report.ranks = engine->memory_of_ranks();
   report.text = std::move(answer.text);
   report.token_ids = std::move(answer.tokens);
-  // A reader that closed the pipe has seen enough, of the statistics as well.
-  if (answer.reason != FinishReason::kStopped) {
-    explain(answer.reason, report.token_ids.size());
-    std::fprintf(stderr, "\n%s", run_report_text(report).c_str());
-    if (flags.verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
-  }
-  // A script takes a file for a whole answer, so an interrupted run writes none.
+  print_statistics(report, answer.reason, flags.verbose);
   const bool is_interrupted = answer.reason == FinishReason::kCancelled;
-  const auto takes = [&](const std::optional<OutputFile>& file) {
-    return file && (!is_interrupted || file->is_stdout());
-  };
-  if (takes(report_file)) report_file->write(run_report_json(report));
-  if (takes(positions_file)) positions_file->write(positions_json(session, model->info()));
+  write_results(report, session, files, is_interrupted);
   return is_interrupted ? kInterruptedExitCode : 0;
 }
 

@@ -2,8 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
-#include "cli/prompt_source.h"
+#include "cli/text_file.h"
 
 namespace winnow::cli {
 namespace {
@@ -24,6 +25,19 @@ LogitBias parse_bias(const std::string& text) {
   bias.bias = size == "inf" ? INFINITY : parse_number("--logit-bias", size);
   if (text[sign] == '-') bias.bias = -bias.bias;
   return bias;
+}
+
+// Returns a text with the escapes \n, \r, \t, \\, \" and \' replaced by what they stand for, as llama.cpp does.
+std::string without_escapes(std::string_view text) {
+  constexpr std::string_view kNames = "nrt\\\"'", kMeant = "\n\r\t\\\"'";
+  std::string made;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape = text[i] == '\\' && i + 1 < text.size();
+    const std::size_t which = is_escape ? kNames.find(text[i + 1]) : std::string_view::npos;
+    made += which == std::string_view::npos ? text[i] : kMeant[which];
+    if (which != std::string_view::npos) ++i;
+  }
+  return made;
 }
 
 }  // namespace
@@ -75,7 +89,8 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
           "DRY: number of last tokens to search for repetitions; -1: the model's context (default: -1)");
   line.texts(
       "--dry-sequence-breaker", "TEXT", kNoSeparator, flags.breakers,
-      "DRY: text that repeated sequences do not cross, instead of newline : \" *; may be repeated; none: no such text");
+      "DRY: text that repeated sequences do not cross, instead of newline : \" *; \\n and \\t are escapes; may be "
+      "repeated; none: no such text");
   integer("--mirostat", options.mirostat, SamplingOptions::kMirostat,
           "Mirostat version, 1 or 2, instead of top-k, top-p, min-p and the like; 0: off (default: 0)");
   number("--mirostat-ent", options.mirostat_tau, SamplingOptions::kMirostatTau,
@@ -108,7 +123,8 @@ SamplingOptions sampling_options(const SamplingFlags& flags) {
   SamplingOptions options = flags.options;
   if (flags.seed >= 0) options.seed = static_cast<std::uint32_t>(flags.seed);
   for (const std::string& text : flags.biases) options.logit_bias.push_back(parse_bias(text));
-  if (!flags.breakers.empty()) options.dry_sequence_breakers = flags.breakers;
+  if (!flags.breakers.empty()) options.dry_sequence_breakers.clear();
+  for (const std::string& text : flags.breakers) options.dry_sequence_breakers.push_back(without_escapes(text));
   if (flags.breakers == std::vector<std::string>{"none"}) options.dry_sequence_breakers.clear();
   if (flags.samplers) {
     options.samplers = value_of("--samplers", [&] { return SamplingOptions::parse_samplers(*flags.samplers); });

@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "base/process_memory.h"
+#include "base/stopwatch.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
-#include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "cli/sampling_flags.h"
+#include "cli/text_file.h"
 #include "gguf/split_name.h"
 #include "mpi/mpi_link.h"
 #include "server/service.h"
@@ -227,17 +228,17 @@ void bound_heaps() {
 // Returns free memory to the system. Free memory between blocks in use stays with the C library, more of it the more
 // mixed the requests are. It is returned when all requests under way have ended; the few milliseconds that this takes
 // then delay no request.
-class FreeMemory {
+class HeapTrimmer {
  public:
-  void give_back(const BatchStatistics& now) {
+  void trim(const BatchStatistics& now) {
     const bool is_idle = now.n_queued + now.n_reading + now.n_answering == 0;
-    if (!is_idle || now.requests == last_given_) return;
+    if (!is_idle || now.requests == trimmed_at_) return;
     malloc_trim(0);
-    last_given_ = now.requests;
+    trimmed_at_ = now.requests;
   }
 
  private:
-  std::int64_t last_given_ = 0;  // number of requests at the last return
+  std::int64_t trimmed_at_ = 0;  // number of requests at the last return
 };
 
 // Blocks the signals that end the server in this thread and all that it starts, and returns them: they are waited for
@@ -270,7 +271,7 @@ class Loader {
  private:
   void load(const ServeFlags& flags, const std::string& path, server::Service& service) {
     try {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch loading;
       const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
       check_with_model(flags.sampling, model);
       if (const auto warning = context_warning(model->info(), flags.cache.n_ctx)) {
@@ -283,10 +284,10 @@ class Loader {
       const std::size_t kv_limit = engine->memory().kv_bytes_limit;
       batch_ = std::make_unique<Batch>(engine, batch_options(flags, kv_limit));
       service.set_batch(batch_.get());
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      const double seconds = loading.seconds();
       print_log({{"event", "ready"},
                  {"model", path},
-                 {"seconds", seconds.count()},
+                 {"seconds", seconds},
                  {"kv_bytes_limit", kv_limit},
                  {"contexts", batch_->entries().size()}});
       is_done_ = true;
@@ -305,10 +306,10 @@ class Loader {
 // Waits until a signal ends the server.
 void wait_for_the_end(const sigset_t& signals, const Loader& loader) {
   constexpr timespec kLook{.tv_sec = 1, .tv_nsec = 0};
-  FreeMemory free_memory;
+  HeapTrimmer heap_trimmer;
   for (;;) {
     if (sigtimedwait(&signals, nullptr, &kLook) > 0) return;
-    if (loader.is_done() && loader.batch() != nullptr) free_memory.give_back(loader.batch()->statistics());
+    if (loader.is_done() && loader.batch() != nullptr) heap_trimmer.trim(loader.batch()->statistics());
   }
 }
 

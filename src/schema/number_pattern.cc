@@ -35,15 +35,20 @@ std::string digits(std::size_t least, std::size_t most) {
 
 bool is_below(const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() < b.size() : a < b; }
 
-// Returns `number` plus or minus one. 0 has no minus one.
-std::string stepped(std::string number, bool up) {
+// Returns `number` plus one.
+std::string successor(std::string number) {
   std::size_t i = number.size();
-  for (const char turn = up ? '9' : '0'; i > 0 && number[i - 1] == turn; --i) number[i - 1] = up ? '0' : '9';
-  if (i > 0) {
-    number[i - 1] = static_cast<char>(number[i - 1] + (up ? 1 : -1));
-  } else if (up) {
-    number.insert(0, "1");
-  }
+  for (; i > 0 && number[i - 1] == '9'; --i) number[i - 1] = '0';
+  if (i == 0) return "1" + number;
+  ++number[i - 1];
+  return number;
+}
+
+// Returns `number`, which is not 0, minus one.
+std::string predecessor(std::string number) {
+  std::size_t i = number.size();
+  for (; i > 0 && number[i - 1] == '0'; --i) number[i - 1] = '9';
+  if (i > 0) --number[i - 1];
   const std::size_t leading = number.find_first_not_of('0');
   return leading == std::string::npos ? "0" : number.substr(leading);
 }
@@ -156,8 +161,8 @@ Choices magnitudes(const Magnitudes& of) {
     return choices;
   }
   add_some({of.least_integer}, &of.least_fraction, nullptr);
-  const std::string last = most == nullptr ? of.most_integer : stepped(of.most_integer, false);
-  add_some(natural(stepped(of.least_integer, true), last), nullptr, nullptr);
+  const std::string last = most == nullptr ? of.most_integer : predecessor(of.most_integer);
+  add_some(natural(successor(of.least_integer), last), nullptr, nullptr);
   if (most != nullptr) add_some({of.most_integer}, nullptr, most);
   return choices;
 }
@@ -174,14 +179,7 @@ constexpr std::size_t kMostFraction = kMostDigits - 1;
 
 // Rounds a bound that has more digits up to the least number with so few.
 void round_up(std::string& integer, std::string& fraction) {
-  std::string digits = integer + fraction.substr(0, kMostFraction);
-  std::size_t i = digits.size();
-  for (; i > 0 && digits[i - 1] == '9'; --i) digits[i - 1] = '0';
-  if (i > 0) {
-    ++digits[i - 1];
-  } else {
-    digits.insert(0, "1");
-  }
+  const std::string digits = successor(integer + fraction.substr(0, kMostFraction));
   integer = digits.substr(0, digits.size() - kMostFraction);
   fraction = digits.substr(digits.size() - kMostFraction);
   while (fraction.ends_with('0')) fraction.pop_back();
@@ -189,26 +187,31 @@ void round_up(std::string& integer, std::string& fraction) {
 
 // Returns the magnitudes on one side of zero that the bounds leave, or nullopt if there are none; `near` is the bound
 // that is nearer to zero there.
-std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes_near,
-                               const std::optional<Decimal>& far, bool excludes_far, bool is_negative) {
+std::optional<Magnitudes> side(const std::optional<Bound>& near, const std::optional<Bound>& far, bool is_negative) {
   Magnitudes of;
   if (far) {
-    if (is_zero(*far) ? is_negative : far->is_negative != is_negative) return std::nullopt;
-    if (far->integer.size() <= kMostDigits) {
-      of.most_integer = far->integer;
-      of.most_fraction = far->fraction.substr(0, kMostFraction);
-      of.excludes_most = excludes_far && far->fraction.size() <= kMostFraction;
+    const Decimal& number = far->number;
+    if (is_zero(number) ? is_negative : number.is_negative != is_negative) return std::nullopt;
+    if (number.integer.size() <= kMostDigits) {
+      of.most_integer = number.integer;
+      of.most_fraction = number.fraction.substr(0, kMostFraction);
+      of.excludes_most = far->is_excluded && number.fraction.size() <= kMostFraction;
     }
   }
-  if (near && (is_zero(*near) || near->is_negative == is_negative)) {
-    if (near->integer.size() > kMostDigits) return std::nullopt;
-    of.least_integer = near->integer;
-    of.least_fraction = near->fraction;
-    of.excludes_least = excludes_near && near->fraction.size() <= kMostFraction;
-    if (near->fraction.size() > kMostFraction) round_up(of.least_integer, of.least_fraction);
+  if (near && (is_zero(near->number) || near->number.is_negative == is_negative)) {
+    const Decimal& number = near->number;
+    if (number.integer.size() > kMostDigits) return std::nullopt;
+    of.least_integer = number.integer;
+    of.least_fraction = number.fraction;
+    of.excludes_least = near->is_excluded && number.fraction.size() <= kMostFraction;
+    if (number.fraction.size() > kMostFraction) round_up(of.least_integer, of.least_fraction);
   }
   return of;
 }
+
+std::optional<Magnitudes> negative_side(const NumberBounds& bounds) { return side(bounds.most, bounds.least, true); }
+
+std::optional<Magnitudes> positive_side(const NumberBounds& bounds) { return side(bounds.least, bounds.most, false); }
 
 }  // namespace
 
@@ -267,26 +270,26 @@ std::string integer_pattern(const NumberBounds& bounds) {
   const auto add_side = [&](const std::optional<Magnitudes>& of, const char* sign, bool has_zero) {
     if (!of) return;
     const bool rounds_up = !of->least_fraction.empty() || of->excludes_least;
-    std::string least = rounds_up ? stepped(of->least_integer, true) : of->least_integer, most = of->most_integer;
+    std::string least = rounds_up ? successor(of->least_integer) : of->least_integer, most = of->most_integer;
     if (of->most_fraction && of->most_fraction->empty() && of->excludes_most) {
       if (most == "0") return;
-      most = stepped(most, false);
+      most = predecessor(most);
     }
     if (!has_zero && least == "0") least = "1";
     const Choices numbers = natural(least, most);
     if (!numbers.empty()) choices.push_back(sign + joined(numbers));
   };
-  add_side(side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true), "-", false);
-  add_side(side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false), "", true);
+  add_side(negative_side(bounds), "-", false);
+  add_side(positive_side(bounds), "", true);
   return any_of(choices);
 }
 
 std::string number_pattern(const NumberBounds& bounds) {
   Choices choices;
-  if (const auto of = side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true)) {
+  if (const auto of = negative_side(bounds)) {
     if (const Choices some = magnitudes(*of); !some.empty()) choices.push_back("-" + joined(some));
   }
-  if (const auto of = side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false)) {
+  if (const auto of = positive_side(bounds)) {
     add(choices, magnitudes(*of));
   }
   return any_of(choices);

@@ -18,9 +18,13 @@ struct Decimal {
   bool is_below(const Decimal& other) const;
 };
 
+struct Bound {
+  Decimal number;
+  bool is_excluded = false;
+};
+
 struct NumberBounds {
-  std::optional<Decimal> least, most;
-  bool excludes_least = false, excludes_most = false;
+  std::optional<Bound> least, most;
 };
 
 // A number that others are multiples of: factor / 10^n_digits.

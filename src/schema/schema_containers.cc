@@ -167,7 +167,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
   if (!counts(schema, place, "Properties", least, most)) return std::nullopt;
   if (properties.empty()) return map(schema, least, most, place, depth);
 
-  std::vector<std::pair<std::string, bool>> pairs;
+  std::vector<Property> allowed;
   std::optional<OrderedJson> names;
   if (schema.contains("propertyNames")) names = flattened(schema["propertyNames"], place, depth);
   if (names && names->is_object()) name_unknown(*names, place + ".propertyNames");
@@ -180,10 +180,10 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
       return none("'" + name.substr(0, 60) + "' is required" + (why_.empty() ? "" : ", and " + why_));
     }
     if (!text && property != false) warn(its_place, "no value matches it, so it never occurs");
-    if (text) pairs.emplace_back(rules_.add(name_literal(name) + " w-ws " + *text), is_required);
+    if (text) allowed.push_back({rules_.add(name_literal(name) + " w-ws " + *text), is_required});
   }
-  if (least == 0 && most < 0) return simple_object(pairs);
-  const auto n = static_cast<std::int64_t>(pairs.size());
+  if (least == 0 && most < 0) return simple_object(allowed);
+  const auto n = static_cast<std::int64_t>(allowed.size());
   if (most < 0 || most > n) most = n;
   if (least > most) return std::nullopt;
   if (most > kMostCounted && most < n) {
@@ -194,13 +194,13 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
     leave_out(place, "'minProperties' may be at most " + std::to_string(kMostCounted));
     least = 0;
   }
-  return counted_object(pairs, least, most);
+  return counted_object(allowed, least, most);
 }
 
-std::string SchemaRules::Converter::simple_object(const std::vector<std::pair<std::string, bool>>& pairs) {
+std::string SchemaRules::Converter::simple_object(const std::vector<Property>& properties) {
   std::string rest, start;
-  for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {
-    const auto& [rule, is_required] = *pair;
+  for (auto property = properties.rbegin(); property != properties.rend(); ++property) {
+    const auto& [rule, is_required] = *property;
     const std::string first = rule + (rest.empty() ? "" : " " + rest);
     start = is_required ? first : "(" + first + " | " + (start.empty() ? "\"\"" : start) + ")";
     start = rules_.add(start);
@@ -210,16 +210,16 @@ std::string SchemaRules::Converter::simple_object(const std::vector<std::pair<st
   return rules_.add("\"{\" w-ws " + (start.empty() ? "\"\"" : start) + " w-ws \"}\"");
 }
 
-SchemaRules::Converter::Text SchemaRules::Converter::counted_object(
-    const std::vector<std::pair<std::string, bool>>& pairs, std::int64_t least, std::int64_t most) {
-  const auto n_counts = static_cast<std::size_t>(most < static_cast<std::int64_t>(pairs.size()) ? most : least) + 1;
-  const bool is_bounded = most < static_cast<std::int64_t>(pairs.size());
+SchemaRules::Converter::Text SchemaRules::Converter::counted_object(const std::vector<Property>& properties,
+                                                                    std::int64_t least, std::int64_t most) {
+  const bool is_bounded = most < static_cast<std::int64_t>(properties.size());
+  const auto n_counts = static_cast<std::size_t>(is_bounded ? most : least) + 1;
   std::vector<Text> rest(n_counts);
   for (std::size_t i = 0; i < n_counts; ++i) {
     if (static_cast<std::int64_t>(i) >= least) rest[i] = "\"\"";
   }
-  for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {
-    const auto& [rule, is_required] = *pair;
+  for (auto property = properties.rbegin(); property != properties.rend(); ++property) {
+    const auto& [rule, is_required] = *property;
     std::vector<Text> here(n_counts);
     for (std::size_t i = 0; i < n_counts; ++i) {
       const bool is_full = i + 1 == n_counts;

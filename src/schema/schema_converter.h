@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "schema/json_text.h"
 #include "schema/number_pattern.h"
 #include "schema/pattern_grammar.h"
 #include "schema/schema_grammar.h"
@@ -63,10 +64,6 @@ inline constexpr const char* kUnevaluated = "unevaluatedProperties";
 
 inline const std::string kPlainNumber = "^-?(?:0|[1-9]\\d{0,15})(?:\\.\\d{1,16})?$",
                          kPlainInteger = "^-?(?:0|[1-9]\\d{0,15})$";
-
-inline std::string text_of(const OrderedJson& value) {
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 // The quote of Gemma's notation, at both ends of a text.
 inline constexpr const char* kGemmaQuote = "<|\"|>";
@@ -312,12 +309,17 @@ class SchemaRules::Converter {
 
   Text object(const OrderedJson& schema, const std::string& place, int depth);
 
+  struct Property {
+    std::string rule;  // of its name and value
+    bool is_required;
+  };
+
   // Builds the object from its end: `rest` is what may follow a property, `start` is the object if no property came
   // before.
-  std::string simple_object(const std::vector<std::pair<std::string, bool>>& pairs);
+  std::string simple_object(const std::vector<Property>& properties);
 
   // Does the same, by the number of properties that came before. Returns nullopt if no number of them is allowed.
-  Text counted_object(const std::vector<std::pair<std::string, bool>>& pairs, std::int64_t least, std::int64_t most);
+  Text counted_object(const std::vector<Property>& properties, std::int64_t least, std::int64_t most);
 
   // Returns the expression of an object whose names are free.
   Text map(const OrderedJson& schema, std::int64_t least, std::int64_t most, const std::string& place, int depth);

@@ -6,6 +6,8 @@
 #include <map>
 #include <string_view>
 
+#include "schema/json_text.h"
+
 namespace winnow {
 namespace {
 
@@ -47,7 +49,7 @@ std::string text_to_compare(const OrderedJson& value) {
       std::abs(value.get<double>()) < 1e15) {
     return std::to_string(static_cast<std::int64_t>(value.get<double>()));
   }
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return text_of(value);
 }
 
 // Returns the texts of the values in a list, for look-ups.
@@ -65,15 +67,15 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b) {
 }
 
 // Returns the values of a keyword so far as a list.
-OrderedJson said(const OrderedJson& schema, const std::string& keyword) {
+OrderedJson values_of(const OrderedJson& schema, const std::string& keyword) {
   if (const auto list = schema.find(" " + keyword); list != schema.end() && list->is_array()) return *list;
   const auto one = schema.find(keyword);
   return one == schema.end() ? OrderedJson::array() : OrderedJson::array({*one});
 }
 
 void join(OrderedJson& to, const OrderedJson& from, const std::string& keyword) {
-  OrderedJson all = said(to, keyword);
-  for (const OrderedJson& one : said(from, keyword)) {
+  OrderedJson all = values_of(to, keyword);
+  for (const OrderedJson& one : values_of(from, keyword)) {
     if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
   }
   to.erase(keyword);

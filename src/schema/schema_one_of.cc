@@ -75,8 +75,9 @@ bool SchemaRules::Converter::is_apart_as(const std::string& type, const OrderedJ
     const std::initializer_list<const char*> kBounds = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
     const NumberBounds bounds = bounds_of(merged(parts_of(a, kBounds), parts_of(b, kBounds)), place);
     if (!bounds.least || !bounds.most) return false;
-    return bounds.most->is_below(*bounds.least) ||
-           (!bounds.least->is_below(*bounds.most) && (bounds.excludes_least || bounds.excludes_most));
+    const Bound &least = *bounds.least, &most = *bounds.most;
+    return most.number.is_below(least.number) ||
+           (!least.number.is_below(most.number) && (least.is_excluded || most.is_excluded));
   }
   if (type == "array") {
     std::int64_t least = 0, most = -1;

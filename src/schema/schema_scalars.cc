@@ -7,31 +7,43 @@
 
 namespace winnow {
 
+namespace {
+
+struct BoundKeyword {
+  const char* name;
+  std::optional<Bound> NumberBounds::*bound;
+  bool is_excluded;
+};
+
+constexpr BoundKeyword kBoundKeywords[] = {
+    {.name = "minimum", .bound = &NumberBounds::least, .is_excluded = false},
+    {.name = "exclusiveMinimum", .bound = &NumberBounds::least, .is_excluded = true},
+    {.name = "maximum", .bound = &NumberBounds::most, .is_excluded = false},
+    {.name = "exclusiveMaximum", .bound = &NumberBounds::most, .is_excluded = true},
+};
+
+}  // namespace
+
 NumberBounds SchemaRules::Converter::bounds_of(const OrderedJson& schema, const std::string& place) {
   NumberBounds bounds;
-  const auto take = [&](const char* keyword, bool is_least, bool excludes) {
-    const auto found = schema.find(keyword);
-    if (found == schema.end() || found->is_null()) return;
-    if (found->is_boolean() && excludes) {
+  for (const BoundKeyword& keyword : kBoundKeywords) {
+    const auto found = schema.find(keyword.name);
+    if (found == schema.end() || found->is_null()) continue;
+    std::optional<Bound>& bound = bounds.*keyword.bound;
+    if (found->is_boolean() && keyword.is_excluded) {
       // Drafts before the sixth have a boolean here: it says whether the bound next to it is excluded.
-      std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
-      if (bound && *found == true) (is_least ? bounds.excludes_least : bounds.excludes_most) = true;
-      return;
+      if (bound && *found == true) bound->is_excluded = true;
+      continue;
     }
-    check(found->is_number(), place, std::string("'") + keyword + "' must be a number");
-    const Decimal value = decimal(*found, place, keyword);
-    std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
-    bool& is_excluded = is_least ? bounds.excludes_least : bounds.excludes_most;
-    const bool is_tighter = !bound || (is_least ? bound->is_below(value) : value.is_below(*bound));
-    const bool is_same = bound && !bound->is_below(value) && !value.is_below(*bound);
-    if (!is_tighter && !is_same) return;
-    is_excluded = excludes || (is_same && is_excluded);
-    bound = value;
-  };
-  take("minimum", true, false);
-  take("exclusiveMinimum", true, true);
-  take("maximum", false, false);
-  take("exclusiveMaximum", false, true);
+    check(found->is_number(), place, std::string("'") + keyword.name + "' must be a number");
+    const Decimal number = decimal(*found, place, keyword.name);
+    const bool is_lower = bound && number.is_below(bound->number);
+    const bool is_higher = bound && bound->number.is_below(number);
+    const bool is_looser = keyword.bound == &NumberBounds::least ? is_lower : is_higher;
+    if (is_looser) continue;
+    const bool is_same = bound && !is_lower && !is_higher;
+    bound = {number, keyword.is_excluded || (is_same && bound->is_excluded)};
+  }
   return bounds;
 }
 

@@ -178,7 +178,7 @@ std::vector<ChatDelta> ChatReader::add(std::string_view text) {
 }
 
 // libllama-common's parsers read whole answers and those that were cut off alike.
-std::vector<ChatDelta> ChatReader::finish(bool /*is_whole*/) {
+std::vector<ChatDelta> ChatReader::finish() {
   if (impl_->format == nullptr || impl_->is_plain) return {};
   std::vector<ChatDelta> deltas = impl_->read(true);
   if (impl_->is_plain || !impl_->message.tool_calls.empty()) return deltas;

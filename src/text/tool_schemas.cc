@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "schema/json_text.h"
 #include "schema/schema_grammar.h"
 #include "winnow/error.h"
 
@@ -33,7 +34,7 @@ class PlainSchemas {
     OrderedJson schema = plain_schema(parameters, "parameters", 0);
     if (!schema.contains("properties")) schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
     schema.erase("description");
-    return {tool.name, tool.description, schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
+    return {tool.name, tool.description, text_of(schema)};
   }
 
  private:

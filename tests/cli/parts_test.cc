@@ -13,7 +13,8 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/progress_bar.h"
-#include "cli/prompt_source.h"
+#include "cli/sampling_flags.h"
+#include "cli/text_file.h"
 #include "cli/text_table.h"
 #include "temporary_directory.h"
 
@@ -102,6 +103,21 @@ TEST(CommandLine, NamesOfAFlag) {
   const Flag alias{.group = "", .names = "--cache-type-k", .value = "TYPE", .help = ""};
   EXPECT_EQ(alias.typed_names(), (std::vector<std::string>{"--cache-type-k", "-ctk"}));
   EXPECT_TRUE((Flag{.group = "", .names = "NAME", .value = "", .help = ""}).typed_names().empty());
+}
+
+TEST(SamplingFlags, BreakersHaveEscapes) {
+  const auto breakers = [](std::vector<std::string> given) {
+    SamplingFlags flags;
+    flags.options.dry_multiplier = 1;
+    flags.breakers = std::move(given);
+    return sampling_options(flags).dry_sequence_breakers;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(breakers({"\\n"}), breakers({"\n"}));
+  EXPECT_EQ(breakers({"\\n", "a\\\\n", R"(\t\r\"\')"}), (Texts{"\n", "a\\n", "\t\r\"'"}));
+  EXPECT_EQ(breakers({R"(\q)", "\\"}), (Texts{R"(\q)", "\\"}));  // other backslashes stand for themselves
+  EXPECT_EQ(breakers({"none"}), Texts());
+  EXPECT_EQ(breakers({}), SamplingOptions().dry_sequence_breakers);
 }
 
 TEST(OutputFile, TwoOutputsToOneFileAreRefused) {

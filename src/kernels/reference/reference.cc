@@ -27,14 +27,13 @@ double half_value(std::uint16_t bits) {
   return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25));
 }
 
-std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const HeadEntries& entries, bool keys) {
-  const RowKind kind = keys ? RowKind::kKey : RowKind::kValue;
-  const int n = keys ? shape.key_dim : shape.value_dim;
+std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const HeadEntries& entries, RowKind kind) {
+  const int n = kind == RowKind::kKey ? shape.key_dim : shape.value_dim;
   std::vector<std::vector<double>> rows;
   for (const EntryRun& run : entries.runs) {
     for (int i = 0; i < run.n_entries; ++i) {
       rows.push_back(row(row_type(run, kind), row_at(shape, run, kind, i), n));
-      if (!keys || run.origin == nullptr) continue;
+      if (kind == RowKind::kValue || run.origin == nullptr) continue;
       const std::vector<double> origin = row(EntryType::kF16, run.origin, n);
       for (std::size_t c = 0; c < origin.size(); ++c) rows.back()[c] += origin[c];
     }
@@ -100,8 +99,8 @@ Weights softmax(const AttentionShape& shape, int g, std::vector<double> scores) 
 struct Head {
   Head(const AttentionShape& head_shape, const HeadEntries& entries)
       : shape(head_shape),
-        keys(all_rows(shape, entries, true)),
-        values(all_rows(shape, entries, false)),
+        keys(all_rows(shape, entries, RowKind::kKey)),
+        values(all_rows(shape, entries, RowKind::kValue)),
         positions(all_positions(entries)) {}
 
   Weights weights(const QueryRows& rows, int r, int g) const {
@@ -127,15 +126,17 @@ struct Head {
   std::vector<int> positions;                     // [n_entries]
 };
 
-double norm(const std::vector<double>& row, bool l1) {
+enum class Norm { kL1, kL2 };
+
+double norm_of(const std::vector<double>& row, Norm norm) {
   double sum = 0;
-  for (const double x : row) sum += l1 ? std::abs(x) : x * x;
-  return l1 ? sum : std::sqrt(sum);
+  for (const double x : row) sum += norm == Norm::kL1 ? std::abs(x) : x * x;
+  return norm == Norm::kL1 ? sum : std::sqrt(sum);
 }
 
-std::vector<double> norms(const AttentionShape& shape, const HeadEntries& entries, bool keys, bool l1) {
+std::vector<double> norms(const AttentionShape& shape, const HeadEntries& entries, RowKind kind, Norm norm) {
   std::vector<double> out;
-  for (const std::vector<double>& r : all_rows(shape, entries, keys)) out.push_back(norm(r, l1));
+  for (const std::vector<double>& r : all_rows(shape, entries, kind)) out.push_back(norm_of(r, norm));
   return out;
 }
 
@@ -260,22 +261,22 @@ std::vector<double> column_sums(const AttentionShape& shape, const HeadEntries& 
 }
 
 std::vector<double> value_l1_norms(const AttentionShape& shape, const HeadEntries& entries) {
-  return norms(shape, entries, false, true);
+  return norms(shape, entries, RowKind::kValue, Norm::kL1);
 }
 
 std::vector<double> value_l2_norms(const AttentionShape& shape, const HeadEntries& entries) {
-  return norms(shape, entries, false, false);
+  return norms(shape, entries, RowKind::kValue, Norm::kL2);
 }
 
 std::vector<double> key_l2_norms(const AttentionShape& shape, const HeadEntries& entries) {
-  return norms(shape, entries, true, false);
+  return norms(shape, entries, RowKind::kKey, Norm::kL2);
 }
 
 std::vector<double> projected_value_norms(const AttentionShape& shape, const HeadEntries& entries,
                                           std::span<const float> w_o, int n_embd) {
   std::vector<double> out;
   const auto width = static_cast<std::size_t>(n_embd);
-  for (const std::vector<double>& v : all_rows(shape, entries, false)) {
+  for (const std::vector<double>& v : all_rows(shape, entries, RowKind::kValue)) {
     double total = 0;
     for (std::size_t g = 0; g < static_cast<std::size_t>(shape.n_group); ++g) {
       for (std::size_t c = 0; c < width; ++c) {
@@ -308,7 +309,7 @@ std::vector<double> expected_scores(const AttentionShape& shape, const HeadEntri
                                     std::span<const double> mean, std::span<const double> covariance) {
   const auto d = static_cast<std::size_t>(shape.key_dim);
   const double scale = static_cast<double>(shape.spec.scale);
-  const std::vector<std::vector<double>> keys = all_rows(shape, entries, true);
+  const std::vector<std::vector<double>> keys = all_rows(shape, entries, RowKind::kKey);
   std::vector<double> scores;
   for (std::size_t g = 0; g < static_cast<std::size_t>(shape.n_group); ++g) {
     for (std::size_t n = 0; n < static_cast<std::size_t>(n_columns); ++n) {

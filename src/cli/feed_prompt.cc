@@ -1,9 +1,6 @@
-#include "cli/prefill_step.h"
+#include "cli/feed_prompt.h"
 
-#include <algorithm>
 #include <cmath>
-#include <span>
-#include <utility>
 
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
@@ -47,13 +44,6 @@ void check_context(const Session& session, const Model& model, std::size_t n_tok
   const auto needed = static_cast<std::int64_t>(n_tokens) + session.n_tokens();
   if (needed <= n_ctx) return;
   refuse_length(model, n_ctx, session.n_tokens() > 0 ? "the conversation has " : "the prompt has ", needed);
-}
-
-Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session) {
-  Sampler sampler(std::move(model), options);
-  const std::span<const Token> tokens = session.tokens();
-  for (const Token token : tokens.last(options.n_looked_back(tokens.size()))) sampler.accept(token);
-  return sampler;
 }
 
 }  // namespace winnow::cli

@@ -1,12 +1,12 @@
-// A prefill with a progress bar that Ctrl-C can end.
+// Feeds a prompt to a session, with a progress bar that Ctrl-C can end, and refuses one that is too long.
 #pragma once
 
-#include <optional>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
 #include "cli/interrupt.h"
-#include "winnow/sampling.h"
 #include "winnow/session.h"
 
 namespace winnow::cli {
@@ -24,8 +24,5 @@ void check_context(const Session& session, const Model& model, std::size_t n_tok
 
 // Throws Error(kContextFull): `what` ("the prompt has ") n_tokens tokens, more than the context of n_ctx.
 [[noreturn]] void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& what, std::int64_t n_tokens);
-
-// Returns a sampler that knows the session's tokens as far as its penalties look back.
-Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session);
 
 }  // namespace winnow::cli
