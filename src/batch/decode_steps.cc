@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "batch/request_failure.h"
 #include "batch/scored_token.h"
 #include "engine/engine_impl.h"
 #include "engine/steps_in_turn.h"
@@ -109,7 +110,7 @@ void DecodeSteps::feed(const AnswersInStep& batch, Feed feeding) {
     failures = error.failures;
   } catch (const PipelineError&) {
     throw;
-  } catch (const std::exception& error) {
+  } catch (...) {
     // A failed step has changed no session. Repeated for one answer at a time, it fails only those that cause the
     // error.
     if (batch.size() > 1) {
@@ -119,9 +120,8 @@ void DecodeSteps::feed(const AnswersInStep& batch, Feed feeding) {
       }
       return;
     }
-    const auto* ours = dynamic_cast<const Error*>(&error);
-    scheduler_.fail(*scheduler_.find_running(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal,
-                    error.what());
+    const auto [code, message] = failure_in_flight();
+    scheduler_.fail(*scheduler_.find_running(batch[0].job_id), code, message);
     return;
   }
   if (feeding == Feed::kWhole) return sample_all(batch, failures);
@@ -162,11 +162,9 @@ bool DecodeSteps::sample(BatchJob& job, BatchAnswer& answer) {
       ++scheduler_.totals().answer_tokens;
       is_wanted = !job.callbacks.on_token || job.callbacks.on_token(chosen);
     }
-  } catch (const Error& error) {
-    scheduler_.fail(job, error.code(), error.what());
-    return false;
-  } catch (const std::exception& error) {
-    scheduler_.fail(job, ErrorCode::kInternal, error.what());
+  } catch (...) {
+    const auto [code, message] = failure_in_flight();
+    scheduler_.fail(job, code, message);
     return false;
   }
   if (is_end) return finish_answer(job, answer, FinishReason::kEndOfText);

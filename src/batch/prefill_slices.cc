@@ -1,10 +1,10 @@
 #include "batch/prefill_slices.h"
 
 #include <cstddef>
-#include <exception>
 #include <span>
 
 #include "batch/admission.h"
+#include "batch/request_failure.h"
 #include "batch/scored_token.h"
 
 namespace winnow {
@@ -52,7 +52,7 @@ bool PrefillSlices::start_part(BatchJob& job) {
   }
   const bool is_cut = request.session.eviction.evicts() && request.context.empty();
   Session* session = &*job.session;
-  prefills_.push_back({.job = &job,
+  prefills_.push_back({.owner = &job,
                        .prefill = n_read == 0 || is_cut ? engine_.start_prefill(std::span(&session, 1), part, callbacks)
                                                         : engine_.start_append(*session, part, callbacks),
                        .n_tokens = static_cast<std::int32_t>(part.size())});
@@ -62,17 +62,13 @@ bool PrefillSlices::start_part(BatchJob& job) {
 void PrefillSlices::start_part(const PrefixPointer& context) {
   Session* session = &context->session;
   const std::span<const Token> part = next_part(context->tokens, session->n_tokens(), context->snapshot_at);
-  prefills_.push_back({.context = context,
+  prefills_.push_back({.owner = context,
                        .prefill = engine_.start_prefill(std::span(&session, 1), part),
                        .n_tokens = static_cast<std::int32_t>(part.size())});
 }
 
-void PrefillSlices::stop(const BatchJob& job) {
-  prefills_.remove_if([&](const ScheduledPrefill& scheduled) { return scheduled.job == &job; });
-}
-
-void PrefillSlices::stop(const KeptPrefix& context) {
-  prefills_.remove_if([&](const ScheduledPrefill& scheduled) { return scheduled.context.get() == &context; });
+void PrefillSlices::stop(const PrefillOwner& owner) {
+  prefills_.remove_if([&](const ScheduledPrefill& scheduled) { return scheduled.owner == owner; });
 }
 
 void PrefillSlices::run(double seconds) {
@@ -94,10 +90,8 @@ void PrefillSlices::run(double seconds) {
 
 // Returns whether the prefill goes on.
 bool PrefillSlices::run_slice(ScheduledPrefill& scheduled) {
-  const PrefixPointer context = scheduled.context;
-  BatchJob* job = scheduled.job;
-  ErrorCode code = ErrorCode::kInternal;
-  std::string message;
+  const PrefillOwner owner = scheduled.owner;  // it hears of the end when `scheduled` is gone
+  RequestFailure failure;
   try {
     if (scheduled.prefill.step()) {
       listener_.note_slice(scheduled);
@@ -105,15 +99,12 @@ bool PrefillSlices::run_slice(ScheduledPrefill& scheduled) {
     }
     totals_.prompt_tokens += scheduled.n_tokens;
     prefills_.pop_front();
-    listener_.finish_prefill(context, job);
+    std::visit([&](const auto& one) { listener_.finish_part(one); }, owner);
     return false;
-  } catch (const Error& error) {
-    code = error.code();
-    message = error.what();
-  } catch (const std::exception& error) {
-    message = error.what();
+  } catch (...) {
+    failure = failure_in_flight();
   }
-  listener_.fail_prefill(context, job, code, message);
+  std::visit([&](const auto& one) { listener_.fail_part(one, failure.code, failure.message); }, owner);
   return false;
 }
 

@@ -4,31 +4,35 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <variant>
 
 #include "batch/job.h"
 #include "batch/prefix_tree.h"
 
 namespace winnow {
 
-// A prefill under way, of a pending prefix's context or of a job's own part. One of `context` and `job` is set.
+// What a prefill reads: a pending prefix's context, or a job's own part. Never null.
+using PrefillOwner = std::variant<PrefixPointer, BatchJob*>;
+
+// A prefill under way.
 struct ScheduledPrefill {
-  PrefixPointer context;
-  BatchJob* job = nullptr;
+  PrefillOwner owner;
   Prefill prefill;
   std::int32_t n_tokens = 0;
   BatchClock::time_point started = BatchClock::now(), reported = started;
 };
 
-// A listener that is called after each slice and at the end of a prefill. One of `context` and `job` is set.
+// A listener that is called after each slice and at the end of a prefill.
 class PrefillListener {
  public:
   virtual ~PrefillListener() = default;
   // Called after a slice that is not the last.
   virtual void note_slice(ScheduledPrefill& prefill) = 0;
-  // Called after the last slice, when the prefill is gone. Errors that this throws are passed to fail_prefill.
-  virtual void finish_prefill(const PrefixPointer& context, BatchJob* job) = 0;
-  virtual void fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code,
-                            const std::string& message) = 0;
+  // Called after the last slice, when the prefill is gone. Errors that they throw are passed to fail_part.
+  virtual void finish_part(const PrefixPointer& context) = 0;
+  virtual void finish_part(BatchJob* job) = 0;
+  virtual void fail_part(const PrefixPointer& context, ErrorCode code, const std::string& message) = 0;
+  virtual void fail_part(BatchJob* job, ErrorCode code, const std::string& message) = 0;
 };
 
 // The prefills under way, which take turns. Only the batch's thread calls it.
@@ -42,8 +46,7 @@ class PrefillSlices {
   bool start_part(BatchJob& job);
   void start_part(const PrefixPointer& context);
   // Cancels the prefill of a job or of a pending prefix.
-  void stop(const BatchJob& job);
-  void stop(const KeptPrefix& context);
+  void stop(const PrefillOwner& owner);
 
   bool empty() const { return prefills_.empty(); }
   // Computes slices for this many seconds, and at least one. Must not be called if empty().

@@ -37,7 +37,7 @@ bool PrefixCache::keeps(const BatchJob& job) const {
 
 bool PrefixCache::keep_prompt(BatchJob& job) {
   if (!keeps(job) || job.session->n_tokens() < kLeastKept) return false;
-  const PrefixPointer kept = tree_.add(job.key, job.session->fork(), true);
+  const PrefixPointer kept = tree_.keep(job.key, job.session->fork());
   if (!kept) return false;
   tree_.acquire(*kept);
   if (const PrefixPointer before = std::exchange(job.prefix, kept)) tree_.release(*before);
@@ -49,7 +49,7 @@ void PrefixCache::keep_answer(const BatchJob& job, Session session) {
   // Its key promises a prompt that was cut in one go, and the answer was not.
   const BatchRequest& request = job.request;
   if (request.session.eviction.evicts() && !continues(request) && request.context.empty()) return;
-  tree_.add(job.key, std::move(session), true);
+  tree_.keep(job.key, std::move(session));
   tree_.trim();
 }
 

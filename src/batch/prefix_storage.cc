@@ -45,7 +45,7 @@ PrefixStorage::PrefixStorage(const std::shared_ptr<Engine>& engine, const BatchO
 void PrefixStorage::restore() {
   std::vector<RestoredPrefix> saved;
   files_->restore(saved_prefix_keys, [&](RestoredPrefix prefix) {
-    const PrefixPointer added = tree_.add(prefix.key, std::move(prefix.session), true);
+    const PrefixPointer added = tree_.keep(prefix.key, std::move(prefix.session));
     if (added && tree_.bytes_kept() > options_.context_bytes) {
       tree_.remove(*added);  // it and the rest are loaded once a request needs them
       return false;
@@ -66,6 +66,8 @@ bool PrefixStorage::awaits_save(const KeptPrefix& prefix) const {
     return false;
   }
   if (!is_worth_a_file(prefix)) return false;
+  // A larger one would not be loaded: the memory for contexts limits what is read from the folder.
+  if (prefix.statistics.rank_bytes_in_pages + prefix.state_bytes > options_.context_bytes) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
   return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
 }
@@ -170,7 +172,7 @@ bool PrefixStorage::finish_load(JobQueue& waiting) {
   try {
     Session session = over->session.get();
     if (!over->is_wanted) return false;
-    if (const PrefixPointer found = tree_.add(over->key, std::move(session), true)) {
+    if (const PrefixPointer found = tree_.keep(over->key, std::move(session))) {
       found->is_context = over->is_context;
       found->is_saved = true;
       is_new = true;

@@ -89,15 +89,15 @@ void PrefixTree::set_ready(const PrefixPointer& prefix) {
   if (const PrefixPointer above = std::exchange(prefix->forked_from, nullptr)) release(*above);
 }
 
-PrefixPointer PrefixTree::add(const std::string& key, Session session, bool is_kept) {
+PrefixPointer PrefixTree::keep(const std::string& key, Session session) {
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
   const Match match = match_prefix(key, tokens);
   if (match.prefix && match.n_tokens == static_cast<std::int32_t>(tokens.size())) {
-    match.prefix->is_kept |= is_kept && bytes_limit_ > 0;
+    match.prefix->is_kept |= bytes_limit_ > 0;
     touch(*match.prefix);
     return nullptr;
   }
-  const PrefixPointer prefix = add_pending(key, std::move(tokens), std::move(session), nullptr, 0, is_kept);
+  const PrefixPointer prefix = add_pending(key, std::move(tokens), std::move(session), nullptr, 0, true);
   prefix->is_context = false;
   set_ready(prefix);
   return prefix;

@@ -81,8 +81,9 @@ class PrefixTree {
   PrefixPointer find_pending(const std::string& key, std::span<const Token> tokens) const;
   // Puts a sequence whose session has all of its tokens into the tree.
   void set_ready(const PrefixPointer& prefix);
-  // Adds a sequence that has been read already. Returns null, without adding it, if the tree has one with its tokens.
-  PrefixPointer add(const std::string& key, Session session, bool is_kept);
+  // Adds a sequence that has been read already, to be kept. Returns null, without adding it, if the tree has one with
+  // its tokens, which is kept then.
+  PrefixPointer keep(const std::string& key, Session session);
   // Adds the first n_tokens of `prefix`, to which it can be truncated, as a node of its own where another sequence is
   // about to branch off. What the two share is counted there, once.
   PrefixPointer branch(const KeptPrefix& prefix, std::int32_t n_tokens);

@@ -1,10 +1,10 @@
 #include "batch/scheduler.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "batch/admission.h"
+#include "batch/request_failure.h"
 
 namespace winnow {
 namespace {
@@ -56,12 +56,10 @@ void Scheduler::add(std::unique_ptr<BatchJob> owned) {
     check_job(job, engine_, options_);
     job.result.started = true;
     if (job.callbacks.on_accept) job.callbacks.on_accept();
-  } catch (const Error& error) {
+  } catch (...) {
+    const auto [code, message] = failure_in_flight();
     job.result.started = false;
-    fail(job, error.code(), error.what());
-  } catch (const std::exception& error) {
-    job.result.started = false;
-    fail(job, ErrorCode::kInternal, error.what());
+    fail(job, code, message);
   }
 }
 
@@ -182,7 +180,7 @@ void Scheduler::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& 
       job.result.cached_tokens = job.n_cached_tokens;
       totals_.cached_tokens += job.n_cached_tokens;
     }
-    if (context) return;  // finish_context starts this one's own part
+    if (context) return;  // finish_part starts this one's own part
     if (job.prefix && cache_.keeps(job) && job.n_cached_tokens < static_cast<std::int32_t>(job.prefix->tokens.size())) {
       const PrefixPointer point = tree.branch(*job.prefix, job.n_cached_tokens);
       tree.acquire(*point);
@@ -197,10 +195,9 @@ void Scheduler::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& 
     job.n_cached_tokens = n_context;
     tree.acquire(*context);
     prefills_.start_part(context);
-  } catch (const Error& error) {
-    fail(job, error.code(), error.what());
-  } catch (const std::exception& error) {
-    fail(job, ErrorCode::kInternal, error.what());
+  } catch (...) {
+    const auto [code, message] = failure_in_flight();
+    fail(job, code, message);
   }
 }
 
@@ -256,27 +253,27 @@ void Scheduler::note_slice(ScheduledPrefill& scheduled) {
   if (!options_.on_reading || seconds_between(scheduled.reported, now) < options_.between_readings_s) return;
   scheduled.reported = now;
   BatchReadingProgress progress{.n_tokens = scheduled.n_tokens, .seconds = seconds_between(scheduled.started, now)};
-  if (scheduled.job != nullptr) {
-    progress.request = scheduled.job->id;
-  } else if (const std::vector<BatchJob*> users = users_of(*scheduled.context); !users.empty()) {
-    progress.request = users.front()->id;
+  if (const auto* context = std::get_if<PrefixPointer>(&scheduled.owner)) {
+    const std::vector<BatchJob*> users = users_of(**context);
+    if (!users.empty()) progress.request = users.front()->id;
+  } else {
+    progress.request = std::get<BatchJob*>(scheduled.owner)->id;
   }
   progress.share =
       static_cast<double>(scheduled.prefill.work_done()) / static_cast<double>(scheduled.prefill.work_total());
   options_.on_reading(progress);
 }
 
-void Scheduler::finish_prefill(const PrefixPointer& context, BatchJob* job) {
-  if (context) return finish_context(context);
+void Scheduler::finish_part(BatchJob* job) {
   keep_prompt(*job);
   continue_prefill(*job);
 }
 
-void Scheduler::finish_context(const PrefixPointer& context) {
+void Scheduler::finish_part(const PrefixPointer& context) {
   PrefixTree& tree = cache_.tree();
   has_changed_ = true;
   if (context->session.n_tokens() < static_cast<std::int32_t>(context->tokens.size())) {
-    if (context->is_kept) tree.add(context->key, context->session.fork(), true);
+    if (context->is_kept) tree.keep(context->key, context->session.fork());
     return prefills_.start_part(context);
   }
   tree.set_ready(context);
@@ -284,14 +281,16 @@ void Scheduler::finish_context(const PrefixPointer& context) {
   for (BatchJob* job : users_of(*context)) {
     try {
       start_own_part(*job);
-    } catch (const Error& error) {
-      fail(*job, error.code(), error.what());
+    } catch (...) {
+      const auto [code, message] = failure_in_flight();
+      fail(*job, code, message);
     }
   }
 }
 
-void Scheduler::fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code, const std::string& message) {
-  if (!context) return fail(*job, code, message);
+void Scheduler::fail_part(BatchJob* job, ErrorCode code, const std::string& message) { fail(*job, code, message); }
+
+void Scheduler::fail_part(const PrefixPointer& context, ErrorCode code, const std::string& message) {
   context->is_kept = false;
   for (BatchJob* user : users_of(*context)) fail(*user, code, message);
 }
@@ -305,10 +304,9 @@ void Scheduler::fail(BatchJob& job, ErrorCode code, const std::string& message) 
 void Scheduler::notify(const std::function<void()>& callback) const {
   try {
     callback();
-  } catch (const std::exception& error) {
-    if (options_.on_warning) {
-      options_.on_warning(std::string("a callback at the end of an answer failed: ") + error.what());
-    }
+  } catch (...) {
+    const std::string message = "a callback at the end of an answer failed: " + failure_in_flight().message;
+    if (options_.on_warning) options_.on_warning(message);
   }
 }
 
@@ -323,11 +321,11 @@ void Scheduler::finish(BatchJob& job, FinishReason reason) {
     owned = take_job(running_, job);
   }
   // The pages are freed before the client is notified. A prefill is destroyed before its session.
-  prefills_.stop(job);
+  prefills_.stop(&job);
   job.answers.clear();
   job.session.reset();
   if (const PrefixPointer prefix = std::exchange(job.prefix, nullptr)) {
-    if (prefix->n_users == 1 && !prefix->is_ready) prefills_.stop(*prefix);
+    if (prefix->n_users == 1 && !prefix->is_ready) prefills_.stop(prefix);
     tree.release(*prefix);
     tree.trim();
   }

@@ -77,9 +77,10 @@ class Scheduler : private PrefillListener {
   void keep_prompt(BatchJob& job);
   std::vector<BatchJob*> users_of(const KeptPrefix& context) const;
   void note_slice(ScheduledPrefill& scheduled) override;
-  void finish_prefill(const PrefixPointer& context, BatchJob* job) override;
-  void finish_context(const PrefixPointer& context);
-  void fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code, const std::string& message) override;
+  void finish_part(const PrefixPointer& context) override;
+  void finish_part(BatchJob* job) override;
+  void fail_part(const PrefixPointer& context, ErrorCode code, const std::string& message) override;
+  void fail_part(BatchJob* job, ErrorCode code, const std::string& message) override;
   std::size_t bytes_reserved() const;
   int n_answers() const;  // of the running jobs
   std::vector<BatchEntry> entries() const;

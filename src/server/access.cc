@@ -95,6 +95,11 @@ std::string content_type(const httplib::Request& request) {
   return type;
 }
 
+bool has_body(const httplib::Request& request) {
+  if (request.has_header("Transfer-Encoding")) return true;
+  return request.has_header("Content-Length") && request.get_header_value("Content-Length") != "0";
+}
+
 std::optional<ApiError> body_refusal(const httplib::Request& request) {
   if (request.get_header_value_count("Host") > 1) {
     return ApiError(400, "the request has more than one 'Host' header: send one");
@@ -113,7 +118,12 @@ std::optional<ApiError> body_refusal(const httplib::Request& request) {
       return ApiError(400, "the header 'Content-Length' must be a number of bytes, not '" + length.substr(0, 64) + "'");
     }
   }
+  if (request.has_header("Transfer-Encoding") && lower(request.get_header_value("Transfer-Encoding")) != "chunked") {
+    // The library would read such a body until the connection ends.
+    return ApiError(501, "the only transfer coding that is supported is chunked: send the body with Content-Length");
+  }
   if (request.method != "POST") return std::nullopt;
+  if (!has_body(request)) return ApiError(400, "the request has no body: send JSON with Content-Length");
   if (request.has_header("Content-Encoding")) {
     return ApiError(415, "compressed bodies are not supported: send the body without Content-Encoding");
   }
@@ -150,11 +160,6 @@ bool is_allowed_origin(const std::string& origin, const AccessOptions& options) 
   const std::vector<std::string> patterns = parts_of(options.allowed_origin);
   return std::any_of(patterns.begin(), patterns.end(),
                      [&](const std::string& pattern) { return is_origin_of(origin, pattern); });
-}
-
-bool has_body(const httplib::Request& request) {
-  if (request.has_header("Transfer-Encoding")) return true;
-  return request.has_header("Content-Length") && request.get_header_value("Content-Length") != "0";
 }
 
 bool is_header_name(const std::string& name) {

@@ -12,8 +12,6 @@ AnswerEnd with_calls(AnswerEnd end, const std::optional<ChatReader>& reader) {
   return end;
 }
 
-bool is_whole(const AnswerEnd& end) { return end.cause == AnswerCause::kStop || end.cause == AnswerCause::kStopText; }
-
 }  // namespace
 
 AnswerReader::AnswerReader(const ApiRequest& request) : answers_(static_cast<std::size_t>(request.n_answers())) {
@@ -46,7 +44,7 @@ std::vector<AnswerEvent> AnswerReader::read(const AnswerEnd& end) {
   Answer& to = answer(end.answer);
   std::vector<AnswerEvent> events;
   if (to.reader) {
-    for (ChatDelta& delta : to.reader->finish(is_whole(end))) {
+    for (ChatDelta& delta : to.reader->finish()) {
       events.push_back(AnswerDelta{.answer = end.answer, .delta = std::move(delta)});
     }
   }
@@ -68,7 +66,7 @@ void AnswerReader::add(const AnswerEnd& end) {
   // The text is parsed once, at the end: parsing it as it arrives would take as many passes as there are tokens.
   if (to.reader) {
     to.reader->add(to.whole.message.content);
-    to.reader->finish(is_whole(end));
+    to.reader->finish();
     to.whole.message = to.reader->message();
   }
   to.whole.end = with_calls(end, to.reader);

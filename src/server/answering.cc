@@ -113,7 +113,12 @@ void answer_as_stream(std::shared_ptr<Answering> answering, httplib::Response& r
     if (is_over) sink.done();
     return true;
   };
-  response.set_chunked_content_provider(answering->dialect->stream_type(), provide);
+  const Connection* connection = HttpServer::current();
+  if (connection == nullptr || connection->takes_chunks()) {
+    response.set_chunked_content_provider(answering->dialect->stream_type(), provide);
+  } else {  // the stream ends with its connection
+    response.set_content_provider(answering->dialect->stream_type(), provide);
+  }
 }
 
 }  // namespace winnow::server

@@ -66,10 +66,7 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
   std::vector<ChatToolCall> calls;
   const Json* list = message.find("tool_calls");
   if (list == nullptr) return calls;
-  if (!list->is_array()) message.refuse("tool_calls", "must be a list");
-  for (const Json& one : *list) {
-    if (!one.is_object()) message.refuse("tool_calls", "must be a list of objects");
-    const Fields call = message.inner("tool_calls", calls.size(), one);
+  message.each("tool_calls", *list, [&](std::size_t /*i*/, const Fields& call) {
     const Json* function = call.object("function");
     if (function == nullptr) call.refuse("function", "is missing");
     const Fields inner = call.inner("function", *function);
@@ -78,7 +75,7 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
     made.name = inner.text("name").value_or("");
     if (made.name.empty()) inner.refuse("name", "is missing");
     made.arguments = parse_arguments(inner);
-  }
+  });
   return calls;
 }
 
@@ -113,10 +110,9 @@ std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::s
     fields.refuse("messages", "must be a list of at least one message");
   }
   std::vector<ChatMessage> messages;
-  for (const Json& one : *json) {
-    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
-    messages.push_back(parse_message(one, fields.inner("messages", messages.size(), one), warnings));
-  }
+  fields.each("messages", *json, [&](std::size_t i, const Fields& message) {
+    messages.push_back(parse_message((*json)[i], message, warnings));
+  });
   // A tool's result has the id of its call; many templates want the tool's name instead.
   std::map<std::string, std::string> names;
   for (ChatMessage& message : messages) {
@@ -131,12 +127,11 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
   std::vector<ChatTool> tools;
   const Json* list = fields.find("tools");
   if (list == nullptr) return tools;
-  if (!list->is_array()) fields.refuse("tools", "must be a list");
-  if (list->size() > kMostTools) fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
+  if (list->is_array() && list->size() > kMostTools) {
+    fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
+  }
   std::size_t n_values = 0;
-  for (const Json& one : *list) {
-    if (!one.is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool = fields.inner("tools", tools.size(), one);
+  fields.each("tools", *list, [&](std::size_t /*i*/, const Fields& tool) {
     if (tool.text("type").value_or("function") != "function") tool.refuse("type", "must be function");
     const Json* object = tool.object("function");
     if (object == nullptr) tool.refuse("function", "is missing");
@@ -160,7 +155,7 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
       }
       made.parameters = to_text(*parameters);
     }
-  }
+  });
   return tools;
 }
 

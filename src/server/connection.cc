@@ -2,12 +2,14 @@
 
 #include <netdb.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <optional>
+#include <span>
 
 namespace winnow::server {
 namespace {
@@ -44,6 +46,58 @@ void address_of(int socket, Name name, std::string& ip, int& port) {
 
 }  // namespace
 
+ChunkFraming::Verdict ChunkFraming::take_only(char expected, char byte, Place next) {
+  place_ = next;
+  return byte == expected ? Verdict::kKeep : Verdict::kRefuse;
+}
+
+ChunkFraming::Verdict ChunkFraming::take(char byte) {
+  const bool is_digit = std::isxdigit(static_cast<unsigned char>(byte)) != 0;
+  switch (place_) {
+    case Place::kSizeBegin:
+      n_left_ = 0;
+      place_ = Place::kSize;
+      if (!is_digit) return Verdict::kRefuse;
+      [[fallthrough]];
+    case Place::kSize:
+      if (is_digit) {
+        if ((n_left_ >> 56U) != 0) return Verdict::kRefuse;
+        n_left_ = n_left_ * 16 + static_cast<unsigned>(byte <= '9' ? byte - '0' : std::tolower(byte) - 'a' + 10);
+        return Verdict::kKeep;
+      }
+      if (byte != ';' && byte != ' ' && byte != '\t') return take_only('\r', byte, Place::kSizeEnd);
+      place_ = Place::kExtension;
+      return Verdict::kKeep;
+    case Place::kExtension:
+      if (byte == '\r') place_ = Place::kSizeEnd;
+      return byte == '\n' ? Verdict::kRefuse : Verdict::kKeep;
+    case Place::kSizeEnd:
+      return take_only('\n', byte, n_left_ > 0 ? Place::kData : Place::kTrailersBegin);
+    case Place::kData:
+      if (--n_left_ == 0) place_ = Place::kDataEnd;
+      return Verdict::kKeep;
+    case Place::kDataEnd:
+      return take_only('\r', byte, Place::kDataLineFeed);
+    case Place::kDataLineFeed:
+      return take_only('\n', byte, Place::kSizeBegin);
+    case Place::kTrailersBegin:
+      if (byte == '\r') return take_only('\r', byte, Place::kLastLineFeed);
+      place_ = Place::kTrailer;
+      [[fallthrough]];
+    case Place::kTrailer:
+      if (byte == '\r') place_ = Place::kTrailerLineFeed;
+      return byte == '\n' ? Verdict::kRefuse : Verdict::kDrop;
+    case Place::kTrailerLineFeed:
+      place_ = Place::kTrailersBegin;
+      return byte == '\n' ? Verdict::kDrop : Verdict::kRefuse;
+    case Place::kLastLineFeed:
+      return take_only('\n', byte, Place::kEnd);
+    case Place::kEnd:
+      break;
+  }
+  return Verdict::kRefuse;
+}
+
 Connection::Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping)
     : socket_(socket), limits_(limits), is_stopping_(is_stopping), opened_(Clock::now()) {}
 
@@ -64,6 +118,7 @@ bool Connection::wait_for(short events, Clock::time_point until) const {
 
 bool Connection::wait_for_request() {
   is_in_body_ = false;
+  chunks_.reset();
   overflow_ = Overflow::kNone;
   n_allowed_ = limits_.header_bytes;
   const auto until = Clock::now() + duration_of(limits_.keep_alive_s);
@@ -79,8 +134,10 @@ bool Connection::wait_for_request() {
   return true;
 }
 
-void Connection::begin_body() {
+void Connection::begin_body(const httplib::Request& request) {
   is_in_body_ = true;
+  takes_chunks_ = request.version != "HTTP/1.0";
+  if (strcasecmp(request.get_header_value("Transfer-Encoding").c_str(), "chunked") == 0) chunks_.emplace();
   // Chunked bodies have sizes in between, for which there is room here. The library limits their content.
   n_allowed_ = limits_.body_bytes + limits_.body_bytes / 8 + 4096;
   deadline_ = Clock::now() + duration_of(limits_.body_s);
@@ -99,6 +156,23 @@ bool Connection::fill() {
 }
 
 ssize_t Connection::read(char* data, std::size_t size) {
+  for (;;) {
+    const ssize_t n = read_unframed(data, size);
+    if (n <= 0 || !chunks_) return n;
+    char* end = data;
+    for (const char byte : std::span(data, static_cast<std::size_t>(n))) {
+      const ChunkFraming::Verdict verdict = chunks_->take(byte);
+      if (verdict == ChunkFraming::Verdict::kRefuse) {
+        is_abandoned_ = true;  // nobody knows where the next request begins
+        return -1;
+      }
+      if (verdict == ChunkFraming::Verdict::kKeep) *end++ = byte;
+    }
+    if (end != data) return end - data;
+  }
+}
+
+ssize_t Connection::read_unframed(char* data, std::size_t size) {
   if (n_allowed_ == 0) {
     overflow_ = is_in_body_ ? Overflow::kBody : Overflow::kHeaders;
     return -1;

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace winnow::server {
@@ -21,6 +23,38 @@ struct ConnectionLimits {
   double keep_alive_s = 30;      // between two requests
 };
 
+// Follows the framing of a chunked body (RFC 9112, 7.1) strictly. The library knows no trailer fields, and takes the
+// end of a chunk that is longer than its size for the end of the body.
+class ChunkFraming {
+ public:
+  enum class Verdict { kKeep, kDrop, kRefuse };
+
+  // Takes the next byte of the body and returns whether the library is to see it. The bytes of trailer fields are
+  // dropped; those that cannot come where they do are refused.
+  Verdict take(char byte);
+
+ private:
+  enum class Place {
+    kSizeBegin,
+    kSize,
+    kExtension,  // what follows the size in its line
+    kSizeEnd,    // the line feed of that line
+    kData,
+    kDataEnd,
+    kDataLineFeed,
+    kTrailersBegin,  // the first byte of a trailer field, or of the empty line
+    kTrailer,
+    kTrailerLineFeed,
+    kLastLineFeed,
+    kEnd,
+  };
+  // Goes on to a place if the byte is the only one that may come here.
+  Verdict take_only(char expected, char byte, Place next);
+
+  Place place_ = Place::kSizeBegin;
+  std::uint64_t n_left_ = 0;  // bytes of the chunk's data
+};
+
 // A client's connection as a stream of httplib. Not thread-safe. The socket belongs to the caller.
 class Connection : public httplib::Stream {
  public:
@@ -32,10 +66,13 @@ class Connection : public httplib::Stream {
   // Waits for a request. Returns false if none came.
   bool wait_for_request();
   // Called after the headers: the bytes that follow are the body.
-  void begin_body();
+  void begin_body(const httplib::Request& request);
+
+  // Returns whether the client of the present request can read a chunked answer.
+  bool takes_chunks() const { return takes_chunks_; }
 
   Overflow overflow() const { return overflow_; }
-  // Leaves the rest of this request unread, so that no other one can follow it.
+  // Lets no other request follow this one: what is unread stays so.
   void abandon_body() { is_abandoned_ = true; }
   bool is_spent() const { return is_abandoned_ || overflow_ != Overflow::kNone; }
   // Returns true if answers that are still under way are to be broken off.
@@ -58,6 +95,8 @@ class Connection : public httplib::Stream {
   // Waits for POLLIN or POLLOUT until then, or for at most 1 s once the server ends. Returns whether it came.
   bool wait_for(short events, Clock::time_point until) const;
   bool fill();
+  // Reads the bytes as they come.
+  ssize_t read_unframed(char* data, std::size_t size);
 
   const int socket_;
   const ConnectionLimits limits_;
@@ -68,7 +107,8 @@ class Connection : public httplib::Stream {
   std::size_t begin_ = 0, end_ = 0;
   std::size_t n_allowed_ = 0;  // bytes that this part of the request may still have
   Clock::time_point deadline_;
-  bool is_in_body_ = false, is_abandoned_ = false;
+  bool is_in_body_ = false, is_abandoned_ = false, takes_chunks_ = true;
+  std::optional<ChunkFraming> chunks_;  // of a body that is sent in chunks
   Overflow overflow_ = Overflow::kNone;
 };
 

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/stopwatch.h"
 #include "server/answering.h"
 #include "server/chat_prompt.h"
+#include "server/submissions.h"
 #include "winnow/embedding.h"
 
 namespace winnow::server {
@@ -67,22 +69,22 @@ struct Mailbox {
   std::deque<std::pair<std::size_t, BatchResult>> results;
 };
 
-class Run {
+// The inputs of a request on their way through the batch.
+class EmbeddingRun {
  public:
-  Run(Batch& batch, const EmbeddingsRequest& request, const RequestDefaults& defaults)
-      : batch_(batch), request_(request), defaults_(defaults) {}
-  ~Run() {
-    for (const std::uint64_t id : ids_) batch_.cancel(id);
-  }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  EmbeddingRun(Batch& batch, const EmbeddingsRequest& request, const RequestDefaults& defaults)
+      : request_(request),
+        pooling_(defaults.pooling.value_or(default_pooling(*batch.engine()->model()))),
+        n_ctx_(defaults.session.n_ctx),
+        submissions_(batch) {}
 
   Embeddings finish(std::chrono::steady_clock::time_point deadline) {
     Embeddings made;
     made.rows.resize(request_.inputs.size());
     std::size_t n_done = 0;
     while (n_done < request_.inputs.size()) {
-      while (ids_.size() < request_.inputs.size() && ids_.size() < n_done + kAtATime && submit_next()) {
+      const std::size_t most = std::min(request_.inputs.size(), n_done + kAtATime);
+      while (submissions_.size() < most && submit_next()) {
       }
       const auto arrived = next();
       check_still_wanted(deadline, arrived.has_value());
@@ -98,26 +100,20 @@ class Run {
   }
 
  private:
-  // Submits the next input. Returns false if the queue is full, but earlier inputs were submitted; it is tried again
-  // later. Throws QueueFull if there are no earlier ones.
+  // Submits the next input. Returns and throws what Submissions::submit does.
   bool submit_next() {
+    const std::size_t number = submissions_.size();
     BatchRequest one;
-    one.embedding = defaults_.pooling.value_or(default_pooling(*batch_.engine()->model()));
-    one.prompt = request_.inputs[ids_.size()];
-    one.session.n_ctx = defaults_.session.n_ctx;
+    one.embedding = pooling_;
+    one.prompt = request_.inputs[number];
+    one.session.n_ctx = n_ctx_;
     BatchCallbacks callbacks;
-    callbacks.on_done = [mailbox = mailbox_, i = ids_.size()](const BatchResult& result) {
+    callbacks.on_done = [mailbox = mailbox_, number](const BatchResult& result) {
       const std::lock_guard lock(mailbox->mutex);
-      mailbox->results.emplace_back(i, result);
+      mailbox->results.emplace_back(number, result);
       mailbox->arrived.notify_one();
     };
-    try {
-      ids_.push_back(batch_.submit(std::move(one), std::move(callbacks), ids_));
-    } catch (const QueueFull&) {
-      if (ids_.empty()) throw;
-      return false;
-    }
-    return true;
+    return submissions_.submit(std::move(one), std::move(callbacks));
   }
 
   std::optional<std::pair<std::size_t, BatchResult>> next() {
@@ -129,11 +125,11 @@ class Run {
     return first;
   }
 
-  Batch& batch_;
   const EmbeddingsRequest& request_;
-  const RequestDefaults& defaults_;
+  const Pooling pooling_;
+  const std::int32_t n_ctx_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  std::vector<std::uint64_t> ids_;
+  Submissions submissions_;
 };
 
 Json row_json(const std::vector<float>& row, bool is_base64) {
@@ -193,9 +189,9 @@ EmbeddingsRequest parse_ollama_embeddings(const Json& body, const Model& model, 
 
 Embeddings compute_embeddings(Batch& batch, const EmbeddingsRequest& request, const RequestDefaults& defaults,
                               std::chrono::steady_clock::time_point deadline) {
-  const auto start = std::chrono::steady_clock::now();
-  Embeddings made = Run(batch, request, defaults).finish(deadline);
-  made.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Stopwatch watch;
+  Embeddings made = EmbeddingRun(batch, request, defaults).finish(deadline);
+  made.seconds = watch.seconds();
   return made;
 }
 

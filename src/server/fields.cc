@@ -25,6 +25,16 @@ Fields Fields::inner(const std::string& name, std::size_t i, const Json& object)
   return made;
 }
 
+void Fields::each(const std::string& name, const Json& list,
+                  const std::function<void(std::size_t i, const Fields& entry)>& use) const {
+  if (list.is_null()) return;
+  if (!list.is_array()) refuse(name, "must be a list");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) refuse(name, "must be a list of objects");
+    use(i, inner(name, i, list[i]));
+  }
+}
+
 std::string Fields::renamed(const std::string& name) const {
   if (names_ == nullptr) return name;
   const auto found = names_->find(place_ + name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,6 +27,10 @@ class Fields {
   // Returns the fields of an object that is in the field `name`, or at index `i` of the list there.
   Fields inner(const std::string& name, const Json& object) const;
   Fields inner(const std::string& name, std::size_t i, const Json& object) const;
+  // Calls use(i, the fields of entry i) for each entry of a list, which is or was in the field `name`; null counts as
+  // empty. Throws ApiError(400) if it is no list, and at an entry that is no object.
+  void each(const std::string& name, const Json& list,
+            const std::function<void(std::size_t i, const Fields& entry)>& use) const;
 
   // All return nullopt (or null) for a missing field, and throw ApiError(400) for one of another type or out of range.
   const Json* find(const std::string& name) const;

@@ -139,10 +139,10 @@ struct Generation::Mailbox {
 };
 
 Generation::Generation(Batch& batch, const ApiRequest& request, int n_at_a_time)
-    : batch_(batch),
-      request_(request),
+    : request_(request),
       n_at_a_time_(static_cast<std::size_t>(n_at_a_time)),
-      mailbox_(std::make_shared<Mailbox>()) {
+      mailbox_(std::make_shared<Mailbox>()),
+      prompts_(batch) {
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
   mailbox_->texts.assign(static_cast<std::size_t>(request.n_answers()), TextStream(request.stops));
@@ -153,22 +153,11 @@ Generation::Generation(Batch& batch, const ApiRequest& request, int n_at_a_time)
   mailbox_->shown_tokens = request.shown_tokens;
   mailbox_->n_left = n_prompts();
   for (std::size_t i = 0; i < n_prompts(); ++i) mailbox_->scores.push_back({.prompt = static_cast<int>(i)});
-  try {
-    submit_more();
-  } catch (...) {
-    cancel();
-    throw;
-  }
+  submit_more();
 }
 
-Generation::~Generation() { cancel(); }
-
-void Generation::cancel() {
-  for (const std::uint64_t id : ids_) batch_.cancel(id);
-}
-
-void Generation::submit_next() {
-  const std::size_t number = ids_.size();
+bool Generation::submit_next() {
+  const std::size_t number = prompts_.size();
   const BatchRequest& prompt = number == 0 ? request_.batch : request_.more[number - 1];
   const int first = static_cast<int>(number) * request_.batch.n_answers;
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
@@ -185,17 +174,12 @@ void Generation::submit_next() {
     mailbox->finish_answer(first + answer, reason);
   };
   callbacks.on_done = [mailbox, number](const BatchResult& result) { mailbox->finish_prompt(number, result); };
-  ids_.push_back(batch_.submit(prompt, std::move(callbacks), ids_));
+  return prompts_.submit(prompt, std::move(callbacks));
 }
 
 void Generation::submit_more() {
-  while (ids_.size() < n_prompts() && ids_.size() < n_ended_ + n_at_a_time_) {
-    try {
-      submit_next();
-    } catch (const QueueFull&) {
-      if (ids_.empty()) throw;
-      return;  // it is tried again later
-    }
+  const std::size_t most = std::min(n_prompts(), n_ended_ + n_at_a_time_);
+  while (prompts_.size() < most && submit_next()) {
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/api_request.h"
+#include "server/submissions.h"
 #include "winnow/batch.h"
 #include "winnow/generate.h"
 
@@ -48,15 +49,12 @@ using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, PromptScore
 bool has_failed(const BatchResult& result);
 
 // The answers to a request's prompts as events. The last event is the BatchResult: of all prompts together, or of the
-// first that failed. The destructor cancels the prompts that are not done.
+// first that failed. Destroying it cancels the prompts that are not done.
 class Generation {
  public:
   // The request has to outlive it. `n_at_a_time`: the most prompts in the batch at a time, since more would only delay
   // other requests. Throws what Batch::submit throws for the first prompt; others wait for room in the queue.
   Generation(Batch& batch, const ApiRequest& request, int n_at_a_time);
-  ~Generation();
-  Generation(const Generation&) = delete;
-  Generation& operator=(const Generation&) = delete;
 
   // Returns the next event, or nullopt if there was none in that time. Submits further prompts; throws what
   // Batch::submit throws, but QueueFull.
@@ -68,19 +66,18 @@ class Generation {
 
  private:
   std::size_t n_prompts() const { return 1 + request_.more.size(); }
-  void submit_next();
+  // Submits the next prompt. Returns and throws what Submissions::submit does.
+  bool submit_next();
   void submit_more();
-  void cancel();
 
   // The state shared with the batch's thread.
   struct Mailbox;
 
-  Batch& batch_;
   const ApiRequest& request_;
   const std::size_t n_at_a_time_;
   const std::shared_ptr<Mailbox> mailbox_;
-  std::vector<std::uint64_t> ids_;  // of the prompts that were submitted
-  std::size_t n_ended_ = 0;         // Mailbox::n_ended when prompts were submitted last
+  Submissions prompts_;
+  std::size_t n_ended_ = 0;  // Mailbox::n_ended when prompts were submitted last
 };
 
 }  // namespace winnow::server

@@ -197,8 +197,15 @@ bool HttpServer::process(httplib::Stream& stream, bool is_last) {
   const bool is_answered = process_request(stream, is_last, is_closed, [this](httplib::Request& request) {
     // Answers are sent whole: of a header with thousands of ranges, the library would make as many copies of the body.
     request.ranges.clear();
-    if (t_connection != nullptr) t_connection->begin_body();
-    if (!before_body_ || !before_body_(request)) return;
+    if (t_connection != nullptr) t_connection->begin_body(request);
+    // The library would read a body of unknown length until the connection ends, but without either header there is
+    // none (RFC 9112, 6.3).
+    if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding")) {
+      request.headers.emplace("Content-Length", "0");
+    }
+    const bool is_unread = before_body_ && before_body_(request);
+    // A client of HTTP/1.0 is never told that its connection stays open, and may take its end for that of the answer.
+    if (!is_unread && request.version != "HTTP/1.0") return;
     if (t_connection != nullptr) t_connection->abandon_body();
     request.headers.erase("Connection");
     request.headers.emplace("Connection", "close");  // the library copies the request's to its answer

@@ -334,6 +334,59 @@ TEST_F(BatchTest, ACallbackThatThrowsHarmsNobody) {
   EXPECT_EQ(n_warnings, 2);
 }
 
+TEST_F(BatchTest, CallbacksMayThrowAnyType) {
+  std::vector<std::string> warnings;
+  const auto batch = make_batch({.on_warning = [&](const std::string& text) { warnings.push_back(text); }});
+  using Change = void (*)(BatchCallbacks&);
+  const Change throw_before_the_end[] = {
+      [](BatchCallbacks& callbacks) { callbacks.on_accept = [] { throw 7; }; },
+      [](BatchCallbacks& callbacks) { callbacks.on_prompt_token = [](const BatchToken&) { throw 7; }; },
+      [](BatchCallbacks& callbacks) { callbacks.on_token = [](const BatchToken&) -> bool { throw 7; }; },
+  };
+  for (const int n_context : {0, 200}) {  // a long context is read in a prefill of its own
+    for (const Change change : throw_before_the_end) {
+      Listener throwing, next;
+      BatchRequest request = batch_request(n_context, 30, 1, batch_options(), 3);
+      request.n_prompt_probabilities = 1;
+      BatchCallbacks callbacks = throwing.callbacks();
+      change(callbacks);
+      batch->submit(request, std::move(callbacks));
+      EXPECT_EQ(throwing.wait().reason, FinishReason::kError);
+      EXPECT_EQ(throwing.wait().error_code, ErrorCode::kInternal);
+      EXPECT_NE(throwing.wait().error.find("not a std::exception"), std::string::npos) << throwing.wait().error;
+      batch->submit(request, next.callbacks());
+      EXPECT_EQ(next.wait().reason, FinishReason::kLength);
+    }
+  }
+  Listener ended, next;
+  BatchCallbacks callbacks = ended.callbacks();
+  callbacks.on_finish = [](int, FinishReason) { throw 7; };
+  callbacks.on_done = [done = callbacks.on_done](const BatchResult& result) {
+    done(result);
+    throw 7;
+  };
+  batch->submit(batch_request(0, 40, 1, batch_options(), 3), std::move(callbacks));
+  EXPECT_EQ(ended.wait().reason, FinishReason::kLength);
+  batch->submit(batch_request(0, 40, 1, batch_options(), 3), next.callbacks());
+  EXPECT_EQ(next.wait().reason, FinishReason::kLength);
+  EXPECT_TRUE(batch->drain(60));
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_NE(warnings[0].find("not a std::exception"), std::string::npos) << warnings[0];
+}
+
+TEST_F(BatchTest, AThrowingCallbackFailsOnlyItsOwnRequestOfASharedContext) {
+  const auto batch = make_batch({.n_parallel = 2});
+  Listener throwing, other;
+  BatchRequest request = batch_request(200, 30, 1, batch_options(), 3);
+  request.n_prompt_probabilities = 1;
+  BatchCallbacks callbacks = throwing.callbacks();
+  callbacks.on_prompt_token = [](const BatchToken&) { throw std::runtime_error("a full disk"); };
+  batch->submit(request, std::move(callbacks));
+  batch->submit(request, other.callbacks());
+  EXPECT_EQ(throwing.wait().error, "a full disk");
+  EXPECT_EQ(other.wait().reason, FinishReason::kLength);
+}
+
 TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
   const auto batch = make_batch();
   BatchRequest request = batch_request(0, 30, 1, batch_options(), 3);

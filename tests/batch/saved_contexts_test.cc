@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "batch/batch_test_support.h"
 #include "batch/context_seal.h"
@@ -237,6 +238,27 @@ TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
   make_batch(options());
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_NE(warnings_[0].find("larger than the memory"), std::string::npos) << warnings_[0];
+}
+
+// A context that requests use stays in memory until they end, also if it is larger than the memory for contexts.
+TEST_F(SavedContextsTest, AreNotSavedIfTheyExceedTheMemoryForThem) {
+  BatchOptions small = options();
+  small.context_bytes = 60 << 10;  // the context takes more, as in OutliveTheContextInMemory
+  {
+    const auto batch = make_batch(small);
+    BatchRequest request = batch_request(300, 7, 1, batch_options("snapkv:window=8", "25%"), 6);
+    request.reuse = Reuse::kExact;
+    Listener listener;
+    listener.wants_token = [is_first = true](const BatchToken&) mutable {
+      // A busy batch saves a context that is 2 s old.
+      if (std::exchange(is_first, false)) std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+      return true;
+    };
+    batch->submit(request, listener.callbacks());
+    listener.wait();
+  }
+  EXPECT_TRUE(files().empty());
+  EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(SavedContextsTest, OutliveTheContextInMemory) {

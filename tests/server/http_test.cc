@@ -1,4 +1,5 @@
 // The API over HTTP: responses, streams, errors, cancellation, shutdown.
+#include <algorithm>
 #include <cstring>
 #include <future>
 #include <map>
@@ -151,6 +152,27 @@ TEST_F(HttpTest, CompletionsHaveOpenAisShape) {
   EXPECT_EQ(answer["timings"]["kv"]["method"], "full");
 }
 
+// Clients find a token's probability by its text, and lm-eval calls a token greedy if no other one has a higher.
+TEST_F(HttpTest, TokensThatArePartsOfCharactersHaveNamesOfTheirOwn) {
+  start();
+  constexpr std::size_t kAnswered = 40;
+  const Json answer = answer_to(
+      "/v1/completions",
+      {{"prompt", "\U0001F389"}, {"echo", true}, {"logprobs", 5}, {"max_tokens", kAnswered}, {"ignore_eos", true}});
+  const Json& logprobs = answer["choices"][0]["logprobs"];
+  const Json& tokens = logprobs["tokens"];
+  for (const char* name : {"bytes:\\xf0", "bytes:\\x9f", "bytes:\\x8e", "bytes:\\x89"}) {
+    EXPECT_NE(std::find(tokens.begin(), tokens.end(), Json(name)), tokens.end()) << name << tokens;
+  }
+  ASSERT_GT(tokens.size(), kAnswered);
+  for (std::size_t i = tokens.size() - kAnswered; i < tokens.size(); ++i) {
+    const std::string name = tokens[i];
+    const Json& top = logprobs["top_logprobs"][i];
+    ASSERT_TRUE(top.contains(name)) << name << top;
+    EXPECT_EQ(top[name], logprobs["token_logprobs"][i]) << name << top;
+  }
+}
+
 TEST_F(HttpTest, StreamsSayWhatWholeAnswersSay) {
   start();
   const std::string messages = R"({"messages":[{"role":"user","content":"the hat"}],"ignore_eos":true,"max_tokens":20)";
@@ -177,6 +199,24 @@ TEST_F(HttpTest, StreamsSayWhatWholeAnswersSay) {
   EXPECT_TRUE(all[all.size() - 2]["choices"].empty());
   EXPECT_EQ(all[all.size() - 2]["usage"], whole["usage"]);
   EXPECT_EQ(all.back(), "[DONE]");
+}
+
+TEST_F(HttpTest, AStreamToAClientOfHttp10EndsWithItsConnection) {
+  start();
+  const std::string body = completion(5, R"(,"stream":true)");
+  for (const std::string more : {"", "Connection: Keep-Alive\r\n"}) {
+    const int fd = open_connection();
+    send_all(fd, "POST /v1/completions HTTP/1.0\r\n" + more + "Content-Length: " + std::to_string(body.size()) +
+                     "\r\n\r\n" + body);
+    const std::string answer = read_all(fd);
+    char byte = 0;
+    EXPECT_EQ(recv(fd, &byte, 1, MSG_DONTWAIT), 0) << "the connection stays open";
+    close(fd);
+    EXPECT_EQ(answer.find("Transfer-Encoding"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("Connection: close"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("\r\n\r\ndata: {"), std::string::npos) << answer;
+    EXPECT_TRUE(answer.ends_with("data: [DONE]\n\n")) << answer;
+  }
 }
 
 TEST_F(HttpTest, StopSequencesEndTheAnswer) {
@@ -594,6 +634,60 @@ TEST_F(HttpTest, AnAnswerThatIsCutInsideACharacterEndsBeforeIt) {
       EXPECT_EQ(answer->body.find("\uFFFD"), std::string::npos) << n << answer->body;
       EXPECT_EQ(answer->body.find(emoji.substr(0, 4)) != std::string::npos, n >= 4) << n << answer->body;
     }
+  }
+}
+
+// Without a length there is no body: nothing is waited for.
+TEST_F(HttpTest, ARequestWithoutABodyIsAnsweredAtOnce) {
+  start();
+  for (const auto& [method, status] :
+       {std::pair("POST", "HTTP/1.1 400"), std::pair("PUT", "HTTP/1.1 404"), std::pair("PATCH", "HTTP/1.1 404")}) {
+    const std::string answer = raw(std::string(method) +
+                                   " /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                   "Content-Type: application/json\r\n\r\n");
+    EXPECT_TRUE(answer.starts_with(status)) << method << answer;
+    const bool says_why = answer.find("the request has no body") != std::string::npos;
+    EXPECT_EQ(says_why, std::string(method) == "POST") << answer;
+  }
+  for (const char* coding : {"gzip, chunked", "identity"}) {
+    const std::string answer = raw(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " + std::string(coding) + "\r\n\r\n");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 501")) << coding << answer;
+  }
+}
+
+class ChunkedBodyTest : public HttpTest {
+ protected:
+  // Returns the answers to a request with a body in these chunks and to the one behind it.
+  std::string ask(const std::string& chunks) const {
+    return raw("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: Chunked\r\n\r\n" + chunks +
+               "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  }
+};
+
+TEST_F(ChunkedBodyTest, MayHaveExtensionsAndTrailers) {
+  start();
+  for (const char* end : {"0\r\n\r\n", "0\r\nX-T: a\r\n\r\n", "000;a=b\r\nX-T: a\r\nDigest: \r\n\r\n"}) {
+    for (const char* data : {"11\r\n{\"content\":\"hat\"}\r\n", "8;x=\"y\"\r\n{\"conten\r\n09 \r\nt\":\"hat\"}\r\n"}) {
+      const std::string answers = ask(std::string(data) + end);
+      EXPECT_TRUE(answers.starts_with("HTTP/1.1 200")) << data << end << answers;
+      EXPECT_TRUE(answers.ends_with(R"({"status":"ok"})")) << data << end << answers;
+    }
+  }
+}
+
+// The rest of a body must not pass for another request.
+TEST_F(ChunkedBodyTest, MustBeFramedAsTheStandardSays) {
+  start();
+  const std::string body = R"({"content":"hat"})";
+  for (const std::string& chunks :
+       {"11\r\n" + body + "!\r\n", "0x11\r\n" + body + "\r\n0\r\n\r\n", "+11\r\n" + body + "\r\n0\r\n\r\n",
+        "11\n" + body + "\r\n0\r\n\r\n", "11;a\n" + body + "\r\n0\r\n\r\n", "11\r\n" + body + "\n0\r\n\r\n",
+        "11\r\n" + body + "\r\n0\r\nX: a\n\r\n", "11\r\n" + body + "\r\n0\r\nX: a\r\r\n",
+        "11\r\n" + body + "\r\nfffffffffffffffff\r\n", "11\r\n" + body + "\r\n\r\n"}) {
+    const std::string answers = ask(chunks);
+    EXPECT_TRUE(answers.starts_with("HTTP/1.1 400")) << chunks << answers;
+    EXPECT_EQ(answers.find("HTTP/1.1", 5), std::string::npos) << chunks << answers;
   }
 }
 

@@ -14,16 +14,7 @@ namespace {
 
 class LlamaHttpTest : public HttpTest {
  protected:
-  Json ask(const std::string& path, const Json& body) {
-    const auto answer = post(path, body.dump());
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
-  }
-  Json get_json(const std::string& path) {
-    const auto answer = client().Get(path);
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
-  }
+  Json ask(const std::string& path, const Json& body) { return answer_to(path, body); }
   std::vector<Json> events(const std::string& path, Json body) {
     body["stream"] = true;
     const auto answer = post(path, body.dump());

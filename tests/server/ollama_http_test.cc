@@ -23,11 +23,6 @@ class OllamaHttpTest : public QwenHttpTest {
     for (std::string line; std::getline(text, line);) all.push_back(Json::parse(line));
     return all;
   }
-  Json get_json(const std::string& path) {
-    const auto answer = client().Get(path);
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
-  }
   static Json say(const std::string& text) {
     return {{"model", "tiny"},
             {"format", {{"const", "so it is"}}},

@@ -139,7 +139,7 @@ TEST_F(ToolsHttpTest, CallsInAStream) {
   EXPECT_EQ(name, "weather");
   EXPECT_EQ(arguments, whole);
   EXPECT_EQ(reason, "tool_calls");
-  EXPECT_GT(n_deltas, 5);  // the arguments come in pieces
+  EXPECT_GT(n_deltas, 2);  // the arguments come in pieces, larger ones where the writer of the stream lags behind
 }
 
 TEST_F(ToolsHttpTest, ThoughtsApart) {

@@ -116,10 +116,7 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields, std
   Json messages = Json::array();
   if (!system.is_null()) messages.push_back({{"role", "system"}, {"content", text_of(system, fields, "system")}});
   if (!list.is_array() || list.empty()) fields.refuse("messages", "must be a list of at least one message");
-  std::size_t number = 0;
-  for (const Json& one : list) {
-    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
-    const Fields message = fields.inner("messages", number++, one);
+  fields.each("messages", list, [&](std::size_t /*i*/, const Fields& message) {
     const std::string role = message.text("role").value_or("");
     if (role != "user" && role != "assistant" && role != "system") {
       message.refuse("role", "must be user, assistant or system");
@@ -128,7 +125,7 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields, std
     if (content == nullptr) message.refuse("content", "is missing");
     if (content->is_string() || role == "system") {
       messages.push_back({{"role", role}, {"content", text_of(*content, message, "content")}});
-      continue;
+      return;
     }
     if (!content->is_array()) message.refuse("content", "must be a string or a list of blocks");
     Blocks blocks(message, role == "assistant", warnings);
@@ -138,28 +135,24 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields, std
       blocks.add(message.inner("content", n_blocks++, block));
     }
     blocks.append_to(messages);
-  }
+  });
   return messages;
 }
 
 // Translates the tools. Those that Anthropic's own servers run, which have a dated type and no input schema, are left
 // out.
 void translate_named_tools(const Json& list, const Fields& fields, RequestBody& body) {
-  if (list.is_null()) return;
-  if (!list.is_array()) fields.refuse("tools", "must be a list");
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool = fields.inner("tools", i, list[i]);
+  fields.each("tools", list, [&](std::size_t i, const Fields& tool) {
     const std::string type = tool.text("type").value_or("custom");
     if (type != "custom" && type != "function") {
       body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
                               "' was ignored: this server has no tools of its own");
-      continue;
+      return;
     }
     Json function = {{"name", tool.text("name").value_or("")}, {"description", tool.text("description").value_or("")}};
     if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
     body.add_tool(i, std::move(function));
-  }
+  });
 }
 
 void translate_tool_choice(const Json& choice, const Fields& fields, Json& body) {

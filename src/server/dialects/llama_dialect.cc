@@ -50,11 +50,9 @@ std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& 
   if (files.size() > kMostFiles) {
     fields.refuse("input_extra", "may have " + std::to_string(kMostFiles) + " entries at most");
   }
-  for (const Json& file : files) {
-    if (!file.is_object()) fields.refuse("input_extra", "must be a list of objects");
-    const Fields inner = fields.inner("input_extra", text.files.size(), file);
-    text.files.emplace_back(inner.text("filename").value_or("tmp"), inner.text("text").value_or(""));
-  }
+  fields.each("input_extra", files, [&](std::size_t /*i*/, const Fields& file) {
+    text.files.emplace_back(file.text("filename").value_or("tmp"), file.text("text").value_or(""));
+  });
   check_bytes(model, text.begun.size(), n_ctx, "prompt");
   shorten(model, most, text);
   return infill_tokens(model, text, most);

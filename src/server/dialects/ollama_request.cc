@@ -171,10 +171,8 @@ RequestBody translate_ollama_chat(const Json& given) {
   Json& to = body.fields["messages"];
   to = Json::array();
   std::deque<std::string> called;
-  for (const Json& one : *messages) {
-    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
-    to.push_back(message_of(fields.inner("messages", to.size(), one), called));
-  }
+  fields.each("messages", *messages,
+              [&](std::size_t /*i*/, const Fields& message) { to.push_back(message_of(message, called)); });
   const Json* tools = fields.find("tools");
   if (tools != nullptr && !(tools->is_array() && tools->empty())) body.fields["tools"] = *tools;
   return body;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
@@ -78,6 +79,19 @@ std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers,
     best.insert(best.end(), some.begin(), some.begin() + n_returned);
   }
   return best;
+}
+
+// Returns a token's text as a completion's "logprobs" name it. As OpenAI has it, tokens that are parts of characters
+// are named by their bytes, so that each has a name of its own.
+std::string token_name(const std::string& text) {
+  if (!find_invalid_utf8(text)) return text;
+  std::string name = "bytes:";
+  for (const char byte : text) {
+    char digits[8];
+    std::snprintf(digits, sizeof(digits), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+    name += digits;
+  }
+  return name;
 }
 
 // Returns the offsets, in characters, at which the tokens of an echoed text begin in it. Some tokens are not in it (a
@@ -161,9 +175,10 @@ Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
     const bool is_first = std::isnan(token.log_probability);  // of a prompt, before which there is no token
     Json tops = Json::object();
     for (const TokenProbability& top : token.top) {
-      tops[valid_utf8(model_->token_text(top.token, true))] = finite(top.log_probability);
+      // Where two tokens have one text, the likelier one comes first and stays.
+      tops.emplace(token_name(model_->token_text(top.token, true)), finite(top.log_probability));
     }
-    all["tokens"].push_back(valid_utf8(model_->token_text(token.token, true)));
+    all["tokens"].push_back(token_name(model_->token_text(token.token, true)));
     all["token_logprobs"].push_back(is_first ? Json(nullptr) : Json(finite(token.log_probability)));
     all["top_logprobs"].push_back(is_first ? Json(nullptr) : tops);
   }

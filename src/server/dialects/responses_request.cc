@@ -192,32 +192,24 @@ Json messages_of_input(const Json& input, Json before, const Fields& fields, std
     fields.refuse("input", "must be a string or a list of items");
   }
   Conversation conversation(std::move(before), warnings);
-  std::size_t number = 0;
-  for (const Json& one : input) {
-    if (!one.is_object()) fields.refuse("input", "must be a list of objects");
-    conversation.add(fields.inner("input", number++, one));
-  }
+  fields.each("input", input, [&](std::size_t /*i*/, const Fields& item) { conversation.add(item); });
   return conversation.take();
 }
 
 void translate_function_tools(const Json& list, const Fields& fields, RequestBody& body) {
-  if (list.is_null()) return;
-  if (!list.is_array()) fields.refuse("tools", "must be a list");
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool = fields.inner("tools", i, list[i]);
+  fields.each("tools", list, [&](std::size_t i, const Fields& tool) {
     const std::string type = tool.text("type").value_or("");
     if (type != "function") {
       body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
                               "' was ignored: this server supports functions only");
-      continue;
+      return;
     }
     Json function = Json::object();
     for (const char* name : {"name", "description", "parameters", "strict"}) {
       if (const Json* value = tool.find(name)) function[name] = *value;
     }
     body.add_tool(i, std::move(function));
-  }
+  });
 }
 
 // Translates "tool_choice", after the tools have been translated; "allowed_tools" removes the others.
