@@ -89,7 +89,7 @@ void bind_chat(nb::module_& module) {
   nb::class_<ChatReader>(module, "ChatReader")
       .def(
           "add", [](ChatReader& reader, const std::string& text) { return reader.add(text); }, "text"_a)
-      .def("finish", &ChatReader::finish, "is_whole"_a)
+      .def("finish", [](ChatReader& reader) { return reader.finish(); })
       .def_prop_ro("message", &ChatReader::message, nb::rv_policy::copy);
 
   module.def(

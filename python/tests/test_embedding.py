@@ -22,6 +22,11 @@ def test_one_and_many(llm):
     assert cosine(unit, one) == pytest.approx(1, abs=1e-6)
     assert n_tokens == len(llm.tokenize("The cat sat on the mat.", special=True))
     assert llm.embed([]) == []
+    assert llm.embed(b"a") == llm.embed("a") == llm.embed([b"a"])[0]
+    assert len(llm.create_embedding(b"a")["data"]) == 1
+    for wrong in (97, [97]):
+        with pytest.raises(winnow.InvalidArgument, match="not of 97|not 97"):
+            llm.embed(wrong)
 
 
 def test_what_was_read_stays(llm):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 import winnow
@@ -117,3 +118,8 @@ def test_tasks_and_benchmarks(short_llm):
     assert "vt" in names["ruler"] and "fidelity" in names
     frame = records(winnow.evaluate(short_llm, ["streaming-llm"], ["50%"], "ruler/niah_single_1", **{**SMALL, "lengths": [512]}))
     assert {row["benchmark"] for row in frame} == {"ruler"} and frame[0]["measure"] == "score"
+    # One value needs no list, and may be NumPy's.
+    one = records(winnow.evaluate(short_llm, "streaming-llm", np.float32(0.5), "ruler/niah_single_1", **{**SMALL, "lengths": np.int64(512)}))
+    assert [row["mean"] for row in one] == [row["mean"] for row in frame]
+    with pytest.raises(winnow.InvalidArgument, match="a length is a whole number, not 0.5"):
+        winnow.evaluate(short_llm, "streaming-llm", "50%", "ruler/niah_single_1", **{**SMALL, "lengths": 0.5})

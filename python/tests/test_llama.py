@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import winnow
+from winnow.methods import budget_text
 
 PROMPT = "The capital of France is"
 
@@ -254,6 +256,38 @@ def test_progress_that_raises_ends_a_prefill(llm, text):
         session.prefill(llm.tokenize(text), stop)
     assert len(calls) == 1 and 0 < calls[0][0] <= calls[0][1]
     assert session.n_tokens == 0
+
+
+def test_budgets_may_be_numpys(short_llm, text):
+    for budget, form in ((np.int64(64), "64"), (64, "64"), (np.float32(0.2), "20%"), (0.2, "20%"), (np.float64(1 / 8), "12.5%")):
+        assert budget_text(budget) == form
+    for wrong in (True, np.bool_(True), np.float32(1.5), 0.0, b"20%", [64]):
+        with pytest.raises(winnow.InvalidArgument):
+            budget_text(wrong)
+    assert short_llm.compress(text, "snapkv", budget=np.int64(64)).statistics["budget"] == "64"
+
+
+def test_wrong_types_are_said(llm):
+    chat = [{"role": "user", "content": "Hi"}]
+    for call, words in (
+        (lambda: llm(["a", "b"]), "one text or a list of tokens"),
+        (lambda: llm(97), "one text or a list of tokens"),
+        (lambda: llm([10**12]), "token 1000000000000 is outside the vocabulary"),
+        (lambda: llm.eval(["a"]), "one text or a list of tokens"),
+        (lambda: next(llm.generate([0.5])), "one text or a list of tokens"),
+        (lambda: llm(PROMPT, logprobs=-1), "logprobs is -1: give 0 to"),
+        (lambda: llm(PROMPT, max_tokens=1.5), "max_tokens is a whole number, not 1.5"),
+        (lambda: llm.create_chat_completion(chat, logprobs=True, top_logprobs=-1), "top_logprobs is -1"),
+        (lambda: winnow.Llama(llm.model_path, n_ctx=1e3), "n_ctx is a whole number, not 1000.0"),
+        (lambda: llm.tokenize(97), "a text is a str or bytes, not 97"),
+        (lambda: llm.tokenizer().encode(None), "a text is a str or bytes, not None"),
+    ):
+        with pytest.raises(winnow.InvalidArgument, match=words):
+            call()
+    tokens = llm.tokenize(PROMPT)
+    assert llm.tokenize(bytearray(PROMPT.encode())) == tokens
+    answers = [llm(given, max_tokens=2, temperature=0)["choices"][0]["text"] for given in (tokens, np.array(tokens))]
+    assert answers[0] == answers[1]
 
 
 def test_methods_are_listed():

@@ -214,6 +214,8 @@ def test_what_is_wrong_is_said(llm, text):
     assert llm.compress(text, "snapkv", budget="20%").kept.sum() > 0  # the model still works
     with pytest.raises(winnow.InvalidArgument, match="cannot need 'everything', only window_mean"):
         winnow.scorer("needy", needs=["everything"])(wrong)
+    with pytest.raises(winnow.InvalidArgument, match="option 'x' of the scorer 'needy' is a winnow.Number, Integer or Choice, not 5"):
+        winnow.scorer("needy", options={"x": 5})(wrong)
     with pytest.raises(winnow.InvalidArgument, match="lower-case"):
         winnow.scorer("Bad Name")(wrong)
     with pytest.raises(winnow.InvalidArgument, match="snapkv"):

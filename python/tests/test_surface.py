@@ -100,6 +100,8 @@ def test_rope_and_metadata_instead_of_the_files(model_path):
         logprob(kv_overrides={"general.name": "other"})
     with pytest.raises(winnow.InvalidArgument, match="kv_overrides"):
         logprob(kv_overrides={"llama.rope.freq_base": [1]})
+    with pytest.raises(winnow.InvalidArgument, match="given for llama.context_length is -5"):
+        logprob(kv_overrides={"llama.context_length": -5})
 
 
 def test_special_tokens_and_metadata(llm):
@@ -475,7 +477,8 @@ def test_logits_of_all_tokens(model_path):
     answer = llm(PROMPT, max_tokens=4, temperature=0, logprobs=1, echo=True)["choices"][0]
     rows = llm.scores
     assert rows.shape == (llm.n_tokens, llm.n_vocab()) and rows.dtype == np.single
-    logprobs = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    logprobs = llm.logits_to_logprobs(rows)
+    assert logprobs == pytest.approx(rows - np.log(np.exp(rows).sum(axis=1, keepdims=True)), abs=1e-4)
     given = answer["logprobs"]["token_logprobs"]
     for at, token in enumerate(llm.eval_tokens[1:n_prompt]):
         assert logprobs[at, token] == pytest.approx(given[at + 1], abs=1e-4), at
@@ -492,6 +495,17 @@ def test_logits_of_all_tokens(model_path):
     cut = winnow.Llama(model_path, n_ctx=256, kv_evict="snapkv", kv_budget="50%", logits_all=True, verbose=False)
     with pytest.raises(winnow.InvalidArgument, match="kv_evict"):
         cut.eval_logits
+
+
+def test_helpers_of_llama_cpp_python(short_llm):
+    assert winnow.Llama.logits_to_logprobs([0, 0]).tolist() == pytest.approx([np.log(0.5)] * 2)
+    columns = winnow.Llama.logits_to_logprobs([[1e4, -np.inf], [1e4, 0]], axis=0)
+    assert columns.dtype == np.single and columns[:, 0].tolist() == pytest.approx([np.log(0.5)] * 2)
+    assert columns[:, 1].tolist() == [-np.inf, 0]
+    for a, b, n in (([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2), ([5], [6], 0), ([], [1], 0)):
+        assert winnow.Llama.longest_token_prefix(a, b) == n
+    short_llm.eval([1, 2, 3])
+    assert short_llm.input_ids.tolist() == short_llm.eval_tokens == [1, 2, 3] and short_llm.input_ids.dtype == np.intc
 
 
 def test_a_pickled_model_is_loaded_again(model_path):

@@ -8,6 +8,7 @@ import uuid
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _core
+from .arguments import whole_number
 
 Stop = Union[str, Sequence[str], None]
 
@@ -30,7 +31,7 @@ def stop_list(stop: Stop) -> List[str]:
 
 
 def token_limit(max_tokens: Optional[int]) -> int:
-    return max_tokens if max_tokens is not None and max_tokens > 0 else -1
+    return -1 if max_tokens is None else max(whole_number("max_tokens", max_tokens), 0) or -1
 
 
 def pieces(session: Any, sampler: Any, *, n_logprobs: Optional[int] = None, **options: Any) -> Iterator[Piece]:

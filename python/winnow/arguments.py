@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import reprlib
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from .errors import InvalidArgument, Unsupported
 
@@ -74,6 +76,32 @@ def without_unused(others: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns a call's arguments without those that have no effect, and warns of these."""
     _warn([name for name, value in others.items() if name in _OF_CALLS and value != _OF_CALLS[name]], 3)
     return {name: value for name, value in others.items() if name not in _OF_CALLS}
+
+
+_LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1  # of the library's numbers
+
+
+def whole_number(name: str, value: Any, low: int = _LOWEST) -> int:
+    """Returns a whole number. Raises InvalidArgument for another type, or a number that is out of range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name} is a whole number, not {reprlib.repr(value)}") from None
+    if not low <= number <= _HIGHEST:
+        raise InvalidArgument(f"{name} is {number}: give {low} to {_HIGHEST}")
+    return number
+
+
+def token_list(tokens: Iterable[Any]) -> List[int]:
+    """Returns tokens as a list. Raises InvalidArgument for what is none; the library knows which ones the model has."""
+    try:
+        made = [operator.index(token) for token in tokens]
+    except TypeError:
+        raise InvalidArgument(f"a prompt is one text or a list of tokens, not {reprlib.repr(tokens)}") from None
+    for token in made:
+        if not _LOWEST <= token <= _HIGHEST:
+            raise InvalidArgument(f"token {token} is outside the vocabulary")
+    return made
 
 
 # Types of cache entries by ggml's numbers.

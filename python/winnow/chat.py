@@ -192,7 +192,7 @@ class ChatCompletion:
             waiting += self._logprobs(piece)
             deltas = self._reader.add(piece.text)
             if piece.finish_reason is not None:
-                deltas = list(deltas) + list(self._reader.finish(piece.finish_reason == "stop"))
+                deltas = list(deltas) + list(self._reader.finish())
             for delta in deltas:
                 yield chunk(_delta_dict(delta), {"content": waiting, "refusal": None} if waiting else None)
                 waiting = []
@@ -211,7 +211,7 @@ class ChatCompletion:
             n_tokens += piece.token is not None
             last = piece
         self._reader.add(text)
-        self._reader.finish(last.finish_reason == "stop")
+        self._reader.finish()
         choice = {
             "index": 0,
             "message": _message_dict(self._reader.message, self._tells_function_call),

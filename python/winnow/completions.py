@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _core
 from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
-from .arguments import without_unused
+from .arguments import token_list, whole_number, without_unused
 from .chat import ChatCompletion, messages_of, options_of, tools_of_functions
 from .chat_formats import stops_of
 from .errors import InvalidArgument
@@ -41,7 +41,7 @@ class Completions(Reading):
         if -1 in marks:
             raise InvalidArgument("suffix needs a model that was trained to fill in the middle, and this one has no tokens for it")
         is_text = isinstance(prompt, (str, bytes))
-        before = [marks[0], *(self.tokenize(prompt, False, False) if is_text else prompt)]
+        before = [marks[0], *(self.tokenize(prompt, False, False) if is_text else token_list(prompt))]
         after = [marks[1], *self.tokenize(suffix, False, False)]
         start = self.tokenize("", True) if is_text else []
         return start + (after + before if self.spm_infill else before + after) + [marks[2]]
@@ -83,11 +83,13 @@ class Completions(Reading):
         return whether the answer ends, and the logits to choose from. Further arguments are those of `winnow.Sampling`:
         mirostat_mode, logit_bias, dry_multiplier, ...
         """
+        if logprobs is not None:
+            logprobs = whole_number("logprobs", logprobs, 0)
         is_text = isinstance(prompt, (str, bytes))
         if suffix is not None:
             tokens = self._infill_tokens(prompt, suffix)
         else:
-            tokens = self.tokenize(prompt, True, True) if is_text else list(prompt)
+            tokens = self.tokenize(prompt, True, True) if is_text else token_list(prompt)
         echoed = ""
         if echo:
             echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
@@ -163,6 +165,7 @@ class Completions(Reading):
             raise InvalidArgument("messages is empty: a chat needs at least one")
         if top_logprobs is not None and not logprobs:
             raise InvalidArgument("top_logprobs has no effect without logprobs=True")
+        n_logprobs = whole_number("top_logprobs", top_logprobs or 0, 0) if logprobs else None
         if functions is not None:
             tools, tool_choice = tools_of_functions(functions, function_call, tools, tool_choice)
         gbnf = gbnf_of(grammar, response_format)
@@ -188,7 +191,7 @@ class Completions(Reading):
         answer = self._answer(
             session,
             sampler,
-            n_logprobs=(top_logprobs or 0) if logprobs else None,
+            n_logprobs=n_logprobs,
             max_tokens=token_limit(max_tokens),
             stops=stop_list(stop) + prompt.stops + stops_of(self.chat_format),
             shown_tokens=[tokens[0] for tokens in shown if len(tokens) == 1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterable, List, Optional, Union
 
 from .errors import InvalidArgument
 
@@ -17,6 +17,15 @@ def pooling_name(pooling: Union[int, str]) -> Optional[str]:
     if name not in NUMBERS.values():
         raise InvalidArgument(f"embeddings are pooled by mean (1), cls (2) or last (3), not {pooling!r}")
     return name
+
+
+def texts_of(given: Union[str, bytes, Iterable[Union[str, bytes]]]) -> List[Union[str, bytes]]:
+    """Returns one or more texts as a list. Raises InvalidArgument for what is neither."""
+    if isinstance(given, (str, bytes)):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(f"embeddings are those of a text or a list of texts, not of {given!r}")
+    return list(given)
 
 
 def response(vectors: List[List[float]], model: str, n_tokens: int) -> Dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import numbers
 import os
 import sys
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _core
+from .arguments import whole_number
 from .errors import InvalidArgument
 from .llama import Llama
 from .methods import Budget, budget_text
@@ -29,7 +31,7 @@ def benchmarks() -> List[Dict[str, Any]]:
 def _list(values: Any) -> List[Any]:
     if values is None:
         return []
-    return [values] if isinstance(values, (str, int, float)) else list(values)
+    return [values] if isinstance(values, (str, numbers.Real)) else list(values)
 
 
 def _split_tasks(tasks: Names) -> tuple[List[str], List[str]]:
@@ -90,8 +92,8 @@ def evaluate(
     out: Union[str, os.PathLike[str], None] = None,
     question: str = "agnostic",
     limit: int = 0,
-    lengths: Sequence[int] = (),
-    depths: Sequence[float] = (),
+    lengths: Union[int, Sequence[int]] = (),
+    depths: Union[float, Sequence[float]] = (),
     seed: int = 0,
     data: Optional[Mapping[str, str]] = None,
     haystack: Optional[str] = None,
@@ -142,14 +144,14 @@ def evaluate(
     options.budgets = [budget_text(budget) for budget in _list(budgets)]
     options.question = question
     options.limit = limit
-    options.lengths = list(lengths)
-    options.depths = list(depths)
+    options.lengths = [whole_number("a length", length) for length in _list(lengths)]
+    options.depths = _list(depths)
     options.seed = seed
     options.data = dict(data or {})
     options.haystack = haystack or ""
     options.words = words or ""
     options.use_chat_template = chat_template
-    options.n_ctx = n_ctx
+    options.n_ctx = whole_number("n_ctx", n_ctx)
     options.batch = batch
     options.kv_memory = kv_memory
     options.batch_tokens = batch_tokens

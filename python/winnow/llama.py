@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Generator, List, Optional, Sequence, Union
 
-from .arguments import without_unused
+from .arguments import token_list, without_unused
 from .completions import Completions
 from .context import Context
 from .document_prompt import split
-from .embedding import response
+from .embedding import response, texts_of
 from .errors import InvalidArgument
 from .grammar import Grammar, gbnf_of
 from .methods import Budget, budget_text
@@ -81,7 +81,7 @@ class Llama(Completions):
         reset: the tokens are the whole prompt; False: they follow what was read last. Tokens that are sent into the
         generator are read after the token that it yielded last. Further arguments are those of create_completion.
         """
-        given = list(tokens)
+        given = token_list(tokens)
         if reset:
             session = self._read(given)
         else:
@@ -163,7 +163,7 @@ class Llama(Completions):
 
     def embed(
         self,
-        input: Union[str, List[str]],
+        input: Union[str, bytes, List[Union[str, bytes]]],
         normalize: bool = False,
         truncate: bool = True,
         return_count: bool = False,
@@ -173,22 +173,22 @@ class Llama(Completions):
         normalize: scales embeddings to length 1. truncate: cuts a text that is longer than the context; False: that is
         an error. return_count: returns a pair of this and the number of tokens. What was read last stays as it is.
         """
-        texts = [input] if isinstance(input, str) else list(input)
         vectors, n_tokens = [], 0
-        for text in texts:
+        for text in texts_of(input):
             tokens = self.tokenize(text, True, True)
             if truncate:
                 tokens = tokens[: self.n_ctx()]
             n_tokens += len(tokens)
             with progress(f"embedding {len(tokens):,} tokens", self.verbose) as update:
                 vectors.append(self._engine.embed(tokens, self._pooling, normalize, self.n_ctx(), update))
-        made = vectors[0] if isinstance(input, str) else vectors
+        made = vectors[0] if isinstance(input, (str, bytes)) else vectors
         return (made, n_tokens) if return_count else made
 
-    def create_embedding(self, input: Union[str, List[str]], model: Optional[str] = None) -> Dict[str, Any]:
+    def create_embedding(
+        self, input: Union[str, bytes, List[Union[str, bytes]]], model: Optional[str] = None
+    ) -> Dict[str, Any]:
         """Returns the embeddings of one or more texts as OpenAI's response, not normalised, as in llama-cpp-python."""
-        texts = [input] if isinstance(input, str) else list(input)
-        vectors, n_tokens = self.embed(texts, return_count=True)
+        vectors, n_tokens = self.embed(texts_of(input), return_count=True)
         return response(vectors, model or self.model_path, n_tokens)
 
     # --- Compressed contexts -----------------------------------------------------------------------------------------

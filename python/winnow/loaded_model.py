@@ -7,14 +7,14 @@ import threading
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Union
 
 from . import _core
-from .arguments import check_unused, entry_type, metadata_of, take_device_layers
+from .arguments import check_unused, entry_type, metadata_of, take_device_layers, whole_number
 from .chat_formats import template_of
 from .embedding import pooling_name
 from .errors import InvalidArgument
 from .hub import download
 from .methods import Budget, budget_text
 from .scores import Scores
-from .tokenizer import LlamaTokenizer
+from .tokenizer import LlamaTokenizer, bytes_of
 
 
 def _refuse_closed() -> NoReturn:
@@ -99,7 +99,7 @@ class LoadedModel:
         self._options = {
             "evict": kv_evict,
             "budget": budget_text(kv_budget),
-            "n_ctx": n_ctx,
+            "n_ctx": whole_number("n_ctx", n_ctx),
             "key_type": entry_type(type_k),
             "value_type": entry_type(type_v),
             "prefill_chunk": prefill_chunk,
@@ -196,8 +196,7 @@ class LoadedModel:
 
     def tokenize(self, text: Union[bytes, str], add_bos: bool = True, special: bool = False) -> List[int]:
         """Returns the tokens of a text. special: texts such as <|im_start|> become the tokens they name."""
-        data = text.encode() if isinstance(text, str) else bytes(text)
-        return self._tokenizer.tokenize(data, add_bos, special)
+        return self._tokenizer.tokenize(bytes_of(text), add_bos, special)
 
     def detokenize(
         self, tokens: Sequence[int], prev_tokens: Optional[Sequence[int]] = None, special: bool = False

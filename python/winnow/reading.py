@@ -9,6 +9,7 @@ from typing import Any, Deque, Dict, List, Sequence, Tuple, Union
 import numpy as np
 
 from .answer import Piece
+from .arguments import token_list
 from .errors import InvalidArgument
 from .loaded_model import LoadedModel
 from .progress import progress
@@ -37,6 +38,11 @@ class Reading(LoadedModel):
             return self._session.tokens
 
     @property
+    def input_ids(self) -> np.ndarray:
+        """The same as int32 [n_tokens]."""
+        return np.array(self.eval_tokens, np.intc)
+
+    @property
     def scores(self) -> np.ndarray:
         """The logits after every token of the prompt and answer that were read last: float32 [n_tokens][n_vocab].
 
@@ -54,6 +60,18 @@ class Reading(LoadedModel):
     def eval_logits(self) -> Deque[List[float]]:
         """The rows of `scores` as lists."""
         return collections.deque(self.scores.tolist(), maxlen=self.n_ctx())
+
+    @staticmethod
+    def logits_to_logprobs(logits: Any, axis: int = -1) -> np.ndarray:
+        """Returns the natural logarithms of the probabilities that logits stand for, float32."""
+        rows = np.asarray(logits, np.single)
+        rows = rows - rows.max(axis=axis, keepdims=True)
+        return rows - np.log(np.exp(rows).sum(axis=axis, keepdims=True))
+
+    @staticmethod
+    def longest_token_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+        """Returns the number of tokens with which both begin."""
+        return next((i for i, (one, other) in enumerate(zip(a, b)) if one != other), min(len(a), len(b)))
 
     def set_seed(self, seed: int) -> None:
         self._seed = seed
@@ -75,7 +93,7 @@ class Reading(LoadedModel):
         """Reads tokens after those read before. The first are cut to the budget, those of later calls kept whole."""
         with self._lock:
             session = self._session.fork()
-        self._feed(session, list(tokens))
+        self._feed(session, token_list(tokens))
         with self._lock:
             self._session = session
             self._is_continued = True

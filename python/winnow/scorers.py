@@ -110,6 +110,12 @@ def scorer(
             raise InvalidArgument(
                 f"the scorer '{name}' already exists with other options or another preset: choose another name"
             )
+        for option_name, option in table.items():
+            if not isinstance(option, (Number, Integer, Choice)):
+                raise InvalidArgument(
+                    f"the option '{option_name}' of the scorer '{name}' is a winnow.Number, Integer or Choice, not "
+                    f"{option!r}"
+                )
         summary = (function.__doc__ or "a scorer in Python").strip().splitlines()[0]
         declared = [option._declare(option_name) for option_name, option in table.items()]
         _core.describe_scorer(name, list(needs), declared, is_attention, is_non_negative, text, summary)

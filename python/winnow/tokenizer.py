@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence, Union
 
+from .errors import InvalidArgument
+
+
+def bytes_of(text: Union[bytes, str]) -> bytes:
+    """Returns a text's bytes. Raises InvalidArgument for what is none: bytes() makes zeros of a number."""
+    if isinstance(text, str):
+        return text.encode()
+    if not isinstance(text, (bytes, bytearray, memoryview)):
+        raise InvalidArgument(f"a text is a str or bytes, not {text!r}")
+    return bytes(text)
+
 
 class LlamaTokenizer:
     """A model's tokenizer by itself."""
@@ -13,7 +24,7 @@ class LlamaTokenizer:
 
     def tokenize(self, text: Union[bytes, str], add_bos: bool = True, special: bool = True) -> List[int]:
         """Returns the tokens of a text. special: texts such as <|im_start|> become the tokens they name."""
-        return self._model.tokenize(text.encode() if isinstance(text, str) else bytes(text), add_bos, special)
+        return self._model.tokenize(bytes_of(text), add_bos, special)
 
     def detokenize(
         self, tokens: Sequence[int], prev_tokens: Optional[Sequence[int]] = None, special: bool = False

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -103,10 +104,11 @@ bool can_change(std::string_view key, const std::string& architecture, const Met
          (key.ends_with("_token_id") && std::holds_alternative<std::int64_t>(value));
 }
 
-// Applies the changes to the header and adds them to the hash. Throws Error(kInvalidArgument) for a key that cannot be
-// changed.
-void change_metadata(gguf_context* header, std::span<const MetadataChange> changes, const std::string& architecture,
-                     Fnv1a& hash) {
+// Applies the changes to the header, adds them to the hash and returns their keys. Throws Error(kInvalidArgument) for a
+// key that cannot be changed.
+std::unordered_set<std::string> change_metadata(gguf_context* header, std::span<const MetadataChange> changes,
+                                                const std::string& architecture, Fnv1a& hash) {
+  std::unordered_set<std::string> changed;
   for (const auto& [given, value] : changes) {
     const std::string key = given.starts_with('.') ? architecture + given : given;
     if (!can_change(key, architecture, value)) {
@@ -114,6 +116,7 @@ void change_metadata(gguf_context* header, std::span<const MetadataChange> chang
                   "the model's metadata '" + key + "' cannot be changed this way: change keys of '" + architecture +
                       ".', or of 'tokenizer.ggml.' truth values named add_... and numbers named ..._token_id");
     }
+    changed.insert(key);
     hash.add(key);
     std::visit(
         [&](const auto& it) {
@@ -135,6 +138,7 @@ void change_metadata(gguf_context* header, std::span<const MetadataChange> chang
         },
         value);
   }
+  return changed;
 }
 
 std::size_t bytes_of(gguf_type number) {
@@ -212,6 +216,7 @@ struct GgufFile::Impl {
   Parts parts;
   std::vector<ggml_tensor*> tensors;
   std::unordered_map<std::string_view, Place> by_name;
+  std::unordered_set<std::string> changed_keys;  // whose values are the caller's, not the file's
   std::uint64_t tensor_bytes = 0;
   std::uint64_t fingerprint = 0;
   std::uint64_t metadata_fingerprint = 0;
@@ -243,7 +248,7 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap, std::span<const Metad
   Fnv1a hash;
   const std::string architecture = find_string("general.architecture").value_or("");
   hash.add(architecture);
-  change_metadata(impl_->parts.front()->header(), changes, architecture, hash);
+  impl_->changed_keys = change_metadata(impl_->parts.front()->header(), changes, architecture, hash);
   impl_->metadata_fingerprint = hash_of_metadata(impl_->parts.front()->header(), architecture);
   impl_->is_mapped = use_mmap;
   for (const auto& part : impl_->parts) part->load(use_mmap);
@@ -268,11 +273,18 @@ std::vector<std::string> GgufFile::paths() const {
   return paths;
 }
 
+void GgufFile::refuse_value(const std::string& key, const std::string& fault) const {
+  if (impl_->changed_keys.contains(key)) {
+    throw Error(ErrorCode::kInvalidArgument, "the metadata given for " + key + " " + fault);
+  }
+  throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key " + key + " " + fault);
+}
+
 std::optional<std::string> GgufFile::find_string(const std::string& key) const {
   const std::int64_t id = gguf_find_key(impl_->metadata(), key.c_str());
   if (id < 0) return std::nullopt;
   if (gguf_get_kv_type(impl_->metadata(), id) != GGUF_TYPE_STRING) {
-    throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a string");
+    refuse_value(key, "is not a string");
   }
   return gguf_get_val_str(impl_->metadata(), id);
 }
@@ -305,17 +317,21 @@ std::optional<std::int64_t> integer_at(gguf_type type, const void* data, std::si
   }
 }
 
+// Returns a key's value if it is one integer.
+std::optional<std::int64_t> integer_of(const gguf_context* gguf, std::int64_t id) {
+  const gguf_type type = gguf_get_kv_type(gguf, id);
+  if (type == GGUF_TYPE_ARRAY || type == GGUF_TYPE_STRING || type == GGUF_TYPE_BOOL) return std::nullopt;
+  return integer_at(type, gguf_get_val_data(gguf, id), 0);
+}
+
 }  // namespace
 
 std::optional<std::int64_t> GgufFile::find_integer(const std::string& key) const {
   const gguf_context* gguf = impl_->metadata();
   const std::int64_t id = gguf_find_key(gguf, key.c_str());
   if (id < 0) return std::nullopt;
-  const gguf_type type = gguf_get_kv_type(gguf, id);
-  if (type != GGUF_TYPE_ARRAY && type != GGUF_TYPE_STRING && type != GGUF_TYPE_BOOL) {
-    if (const auto value = integer_at(type, gguf_get_val_data(gguf, id), 0)) return value;
-  }
-  throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not an integer");
+  if (const auto value = integer_of(gguf, id)) return value;
+  refuse_value(key, "is not an integer");
 }
 
 std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::string& key) const {
@@ -330,9 +346,7 @@ std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::stri
     if (!value) break;
     values.push_back(*value);
   }
-  if (values.empty()) {
-    throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a list of integers");
-  }
+  if (values.empty()) refuse_value(key, "is not a list of integers");
   return values;
 }
 
@@ -342,15 +356,14 @@ std::optional<double> GgufFile::find_number(const std::string& key) const {
   if (id < 0) return std::nullopt;
   if (gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32) return static_cast<double>(gguf_get_val_f32(gguf, id));
   if (gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT64) return gguf_get_val_f64(gguf, id);
-  return static_cast<double>(*find_integer(key));
+  if (const auto value = integer_of(gguf, id)) return static_cast<double>(*value);
+  refuse_value(key, "is not a number");
 }
 
 std::optional<bool> GgufFile::find_truth(const std::string& key) const {
   const std::int64_t id = gguf_find_key(impl_->metadata(), key.c_str());
   if (id < 0) return std::nullopt;
-  if (gguf_get_kv_type(impl_->metadata(), id) != GGUF_TYPE_BOOL) {
-    throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a truth value");
-  }
+  if (gguf_get_kv_type(impl_->metadata(), id) != GGUF_TYPE_BOOL) refuse_value(key, "is not a truth value");
   return *static_cast<const std::int8_t*>(gguf_get_val_data(impl_->metadata(), id)) != 0;
 }
 
@@ -366,8 +379,8 @@ std::int64_t GgufFile::integer(const std::string& key, std::int64_t min, std::in
   const auto value = find_integer(key);
   if (!value) throw Error(ErrorCode::kBadFile, "'" + path_ + "' has no metadata key '" + key + "'");
   if (*value < min || *value > max) {
-    throw Error(ErrorCode::kBadFile, "'" + path_ + "': " + key + " is " + std::to_string(*value) + ", expected " +
-                                         std::to_string(min) + " to " + std::to_string(max));
+    refuse_value(key,
+                 "is " + std::to_string(*value) + ", expected " + std::to_string(min) + " to " + std::to_string(max));
   }
   return *value;
 }

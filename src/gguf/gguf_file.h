@@ -34,7 +34,7 @@ class GgufFile {
   const std::string& path() const { return path_; }  // returns the path of the first part, which has the metadata
   std::vector<std::string> paths() const;            // returns the paths of all parts, in order
 
-  // Metadata. The optional forms return nullopt if the key is absent, and throw Error(kBadFile) if the value has
+  // Metadata. The optional forms return nullopt if the key is absent, and throw as refuse_value() does if the value has
   // another type.
   std::optional<std::string> find_string(const std::string& key) const;
   std::optional<std::int64_t> find_integer(const std::string& key) const;
@@ -43,9 +43,13 @@ class GgufFile {
   std::optional<double> find_number(const std::string& key) const;
   std::optional<bool> find_truth(const std::string& key) const;
   bool has(const std::string& key) const;
-  // Throw Error(kBadFile) naming the key if it is absent, or its value has another type or is out of range.
+  // Throw Error(kBadFile) naming the key if it is absent, and as refuse_value() does if its value has another type or
+  // is out of range.
   std::string string(const std::string& key) const;
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;
+  // Throws an Error about a key's value, with what is wrong as a clause such as "is not an integer": kInvalidArgument
+  // if a change gave the value, else kBadFile with the file's name.
+  [[noreturn]] void refuse_value(const std::string& key, const std::string& fault) const;
   // Returns all metadata but lists, as Model::metadata does.
   std::vector<std::pair<std::string, std::string>> texts() const;
 

@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     take(reader.add(std::string_view(text).substr(at, n)));
     at += n;
   }
-  take(reader.finish(data[1] >= 128));
+  take(reader.finish());
   if (content != reader.message().content || reasoning != reader.message().reasoning) __builtin_trap();
   return 0;
 }

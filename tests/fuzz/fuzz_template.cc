@@ -35,7 +35,7 @@ void read_answers(const ChatPrompt& prompt) {
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>"}) {
     ChatReader reader(prompt.format);
     reader.add(answer);
-    reader.finish(true);
+    reader.finish();
   }
 }
 

@@ -145,10 +145,20 @@ TEST(ModelFileTest, MetadataCanBeChanged) {
   const auto refuse = [&](ErrorCode code, const std::string& part, const std::string& key, MetadataValue value) {
     expect_error(code, part, [&] { load({{key, value}}); });
   };
-  // Overridden values are checked like those of the file.
-  refuse(ErrorCode::kBadFile, "rope.freq_base", ".rope.freq_base", -1.0);
+  // Overridden values are checked like those of the file, which is not to blame for them.
+  const auto blame_caller = [&](const std::string& fault, const std::string& key, MetadataValue value) {
+    refuse(ErrorCode::kInvalidArgument, "the metadata given for llama" + key + " " + fault, key, std::move(value));
+  };
+  blame_caller("is -1, expected 1e-09 to 1e+12", ".rope.freq_base", -1.0);
+  blame_caller("is not a number", ".rope.freq_base", "x");
+  blame_caller("is not a string", ".rope.scaling.type", std::int64_t{3});
+  blame_caller("is -5, expected 1 to 1073741824", ".context_length", std::int64_t{-5});
+  blame_caller("is not an integer", ".context_length", 5.5);
+  blame_caller("is -2, expected 0 to", ".feed_forward_length", std::int64_t{-2});
   refuse(ErrorCode::kUnsupported, "'odd'", ".rope.scaling.type", "odd");
-  refuse(ErrorCode::kBadFile, "not a string", ".rope.scaling.type", std::int64_t{3});
+  const TinyModel wrong(
+      {.edit_metadata = [](gguf_context* metadata) { gguf_set_val_str(metadata, "llama.rope.freq_base", "x"); }});
+  expect_error(ErrorCode::kBadFile, "rope.freq_base is not a number", [&] { Model::load(wrong.path()); });
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, MetadataValue>>{{"general.alignment", 3.0},
                                                           {"general.architecture", "qwen2"},
