@@ -188,6 +188,12 @@ HeadPlan::Range PageTable::origin_range(int layer, int kv_head, HeadPlan::Range 
   return range;
 }
 
+bool PageTable::converts_last_page(int layer, int kv_head) const noexcept {
+  const HeadPages& h = head(layer, kv_head);
+  if (h.n_entries == 0 || h.slot_of_entry(h.n_entries) == 0) return false;
+  return h.pages.back().kind != this->layer(layer).incoming(h.pages.size() - 1);
+}
+
 HeadPlan PageTable::plan_append(int layer, int kv_head, std::vector<std::int32_t> positions, AppendedAs as,
                                 std::size_t n_high_pages, const kernels::HeadEntries& entries,
                                 const IsShared& is_shared) const {

@@ -91,6 +91,10 @@ class PageTable {
   HeadPlan plan_append(int layer, int kv_head, std::vector<std::int32_t> positions, AppendedAs as,
                        std::size_t n_high_pages, const kernels::HeadEntries& entries, const IsShared& is_shared) const;
 
+  // Returns true if new entries go to the head's last page once its entries have been converted: a page in codes that
+  // is not full.
+  bool converts_last_page(int layer, int kv_head) const noexcept;
+
   // Returns true if n new entries, with positions from first_position on, only fill up the last page, as in most
   // decoding steps. If no other table holds that page, they need no plan: their offsets are written and the entries
   // added.

@@ -181,6 +181,15 @@ void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {
   }
 }
 
+std::optional<RaggedCache> RaggedCache::fork_to_undo() const {
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) {
+      if (table_.converts_last_page(l, h)) return fork();
+    }
+  }
+  return std::nullopt;
+}
+
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
                               std::span<const std::int32_t> indices, std::span<const std::int32_t> high) {
   if (indices.empty()) return store_.offer_origin(index(layer, kv_head), nullptr);

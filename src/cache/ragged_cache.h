@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -94,6 +95,9 @@ class RaggedCache {
 
   // Calls extend() for every head of every layer. After Error(kOutOfMemory) some heads are longer: truncate() them.
   void extend_all(std::int32_t n, std::int32_t first_position);
+  // Returns the fork that a step or turn which fails goes back to, or nullopt if truncate() is enough: extend_all()
+  // makes codes on a head's last page plain, and they would be other codes afterwards.
+  std::optional<RaggedCache> fork_to_undo() const;
 
   // To be called after a step or turn. Drops the entries that the windows of sliding layers have left: their heads keep
   // their last `window` entries, and emptied pages go back to the pool; no entry is copied. Quantises full plain pages;

@@ -175,6 +175,34 @@ TEST_F(LimitsTest, CancelledAppend) {
   EXPECT_EQ(logits_of(session), logits_of(untouched));
 }
 
+// A turn makes codes on a head's last page plain. One that fails leaves the codes: coded again they would be others.
+TEST_F(LimitsTest, ATurnThatFailsLeavesCodes) {
+  const auto engine = wide_engine();
+  SessionOptions whole = full_options();
+  whole.key_type = whole.value_type = EntryType::kR4;
+  SessionOptions cut;
+  cut.eviction = EvictionOptions::parse("snapkv:window=8,bits=4");
+  cut.budget = Budget::parse("24");
+  for (const SessionOptions& options : {whole, cut}) {
+    Session session = engine->open(options);
+    session.prefill(random_tokens(77, 300, 1));
+    Session untouched = session.fork();
+    const std::size_t bytes = session.statistics().bytes_in_pages;
+    for (const int stop_after : {1, 2}) {
+      int n_calls = 0;
+      PrefillOptions callbacks;
+      callbacks.on_progress = [&](std::int64_t, std::int64_t) { return ++n_calls < stop_after; };
+      expect_error(ErrorCode::kCancelled, [&] { session.append(random_tokens(50, 300, 2), callbacks); });
+      EXPECT_EQ(session.statistics().bytes_in_pages, bytes);
+    }
+    for (const Token token : random_tokens(40, 300, 3)) {
+      session.decode(token);
+      untouched.decode(token);
+      ASSERT_EQ(logits_of(session), logits_of(untouched)) << session.n_tokens();
+    }
+  }
+}
+
 TEST_F(LimitsTest, CancelledChunks) {
   SessionOptions options = evicting_options("snapkv:window=8", "24");
   options.prefill_chunk = 32;

@@ -1,6 +1,7 @@
 // Runs one step of decoding, for one sequence or several.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "engine/engine_impl.h"
 #include "engine/steps_in_turn.h"
@@ -33,24 +34,36 @@ DecodeStep step_of(std::span<Session* const> sessions, std::span<const Token> to
 
 // Sends the step's rows through the layers. Returns their logits [n_sequences][n_vocab], valid until the next step, or
 // nothing where another rank computes them. If it throws, nothing has changed.
-std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) try {
-  engine.executor->reserve_step(static_cast<int>(step.sessions.size()));
-  std::vector<StepSequence> sequences;
-  for (Session::Impl* session : step.sessions) {
-    session->reserve_step();
-    const std::int32_t position = session->n_tokens();
-    session->cache.extend_all(1, position);
-    sequences.push_back(
-        {.cache = &session->cache, .evidence = &session->evidence, .state = &session->recurrent, .position = position});
+std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) {
+  std::vector<std::optional<RaggedCache>> undone(step.sessions.size());
+  try {
+    engine.executor->reserve_step(static_cast<int>(step.sessions.size()));
+    std::vector<StepSequence> sequences;
+    for (std::size_t i = 0; i < step.sessions.size(); ++i) {
+      Session::Impl* session = step.sessions[i];
+      session->reserve_step();
+      const std::int32_t position = session->n_tokens();
+      undone[i] = session->cache.fork_to_undo();
+      session->cache.extend_all(1, position);
+      sequences.push_back({.cache = &session->cache,
+                           .evidence = &session->evidence,
+                           .state = &session->recurrent,
+                           .position = position});
+    }
+    engine.executor->begin_step({.sequences = sequences, .tokens = step.tokens});
+    return engine.executor->run_step();
+  } catch (...) {
+    for (std::size_t i = 0; i < step.sessions.size(); ++i) {
+      Session::Impl* session = step.sessions[i];
+      if (undone[i]) {
+        session->cache = std::move(*undone[i]);
+      } else {
+        session->cache.truncate(session->n_tokens());
+      }
+      session->recurrent.discard();
+    }
+    throw;
   }
-  engine.executor->begin_step({.sequences = sequences, .tokens = step.tokens});
-  return engine.executor->run_step();
-} catch (...) {
-  for (Session::Impl* session : step.sessions) {
-    session->cache.truncate(session->n_tokens());
-    session->recurrent.discard();
-  }
-  throw;
 }
 
 // Records the step's tokens and logits [n_sequences][n_vocab] in its sessions.
