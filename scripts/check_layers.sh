@@ -72,6 +72,11 @@ while IFS=: read -r file line target; do
   report "$file:$line: src/kernels and src/base must not include $target"
 done < <(includes src/kernels src/base | grep -E ':(ggml|gguf|llama)' || true)
 
+# Files and texts are read before there is a model.
+while IFS=: read -r file line target; do
+  report "$file:$line: src/gguf and src/text must not include $target"
+done < <(includes src/gguf src/text | grep -E ':winnow/model\.h$' || true)
+
 while IFS=: read -r file line target; do
   [[ $target == winnow/* || $target != *[./]* ]] || report "$file:$line: include/winnow must not include $target"
 done < <(includes include/winnow)

@@ -10,17 +10,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "winnow/api.h"
+#include "winnow/metadata_value.h"
+#include "winnow/token.h"
 
 namespace WINNOW_API winnow {
-
-using Token = std::int32_t;
-
-// A value of a model file's metadata.
-using MetadataValue = std::variant<bool, std::int64_t, double, std::string>;
 
 // Settings of Model::load.
 struct ModelOptions {
@@ -96,17 +92,6 @@ struct ModelInfo {
   // Returns a dimension of the layers, e.g. &LayerInfo::n_head: one number where all layers have the same, else
   // [n_layer].
   std::vector<int> dimension(int LayerInfo::*field) const;
-};
-
-// A token with a meaning of its own.
-enum class SpecialToken {
-  kBegin,    // before a text
-  kEnd,      // after a text
-  kNewline,  // a line's end, which is not special in most vocabularies
-  // The next three are for models that were trained to fill in the middle between a beginning and an end.
-  kInfillPrefix,  // before the beginning
-  kInfillSuffix,  // before the end
-  kInfillMiddle,  // before the middle, which the model writes
 };
 
 // A call of a tool by the model.

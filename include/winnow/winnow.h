@@ -20,6 +20,7 @@
 #include "winnow/layer_evidence.h"
 #include "winnow/layer_view.h"
 #include "winnow/log_softmax.h"
+#include "winnow/metadata_value.h"
 #include "winnow/model.h"
 #include "winnow/observe.h"
 #include "winnow/option.h"
@@ -30,4 +31,5 @@
 #include "winnow/scorer.h"
 #include "winnow/selector.h"
 #include "winnow/session.h"
+#include "winnow/token.h"
 #include "winnow/version.h"

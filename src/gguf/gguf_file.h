@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "winnow/model.h"
+#include "winnow/metadata_value.h"
 
 struct ggml_tensor;
 

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "winnow/chat.h"
-#include "winnow/model.h"
 
 struct common_chat_templates;
 struct llama_model;

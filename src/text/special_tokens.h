@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "winnow/model.h"
+#include "winnow/token.h"
 
 namespace winnow {
 

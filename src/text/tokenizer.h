@@ -16,7 +16,7 @@
 #include "text/token_pieces.h"
 #include "text/vocabulary_file.h"
 #include "text/word_tokenizer.h"
-#include "winnow/model.h"
+#include "winnow/token.h"
 
 struct llama_model;
 struct llama_vocab;

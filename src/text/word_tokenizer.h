@@ -12,7 +12,7 @@
 #include "gguf/gguf_file.h"
 #include "text/vocabulary_file.h"
 #include "text/word_splitter.h"
-#include "winnow/model.h"
+#include "winnow/token.h"
 
 struct llama_vocab;
 
