@@ -28,10 +28,19 @@ void TensorTaker::refuse_leftovers(std::span<const std::string> skipped) const {
   }
 }
 
-ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<std::int64_t> shape, bool is_added,
-                               bool required) {
+ggml_tensor* TensorTaker::constants(const std::string& name, std::initializer_list<std::int64_t> shape,
+                                    Presence presence) {
+  ggml_tensor* tensor = take(name, shape, presence);
+  if (tensor != nullptr && tensor->type != GGML_TYPE_F32) {
+    throw Error(ErrorCode::kUnsupported, "'" + file_.path_of(tensor) + "': tensor '" + name + "' is " +
+                                             ggml_type_name(tensor->type) + "; norms and biases must be f32");
+  }
+  return tensor;
+}
+
+ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<std::int64_t> shape, Presence presence) {
   ggml_tensor* tensor = file_.find_tensor(name);
-  if (tensor == nullptr && required) {
+  if (tensor == nullptr && presence == Presence::kRequired) {
     throw Error(ErrorCode::kBadFile, "'" + file_.path() + "' has no tensor '" + name +
                                          "': the file is incomplete, or not of the kind that its metadata says");
   }
@@ -47,10 +56,6 @@ ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<st
                                          shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) +
                                          ", expected " + shape_text(shape) +
                                          ": the metadata and the weights do not match");
-  }
-  if (is_added && tensor->type != GGML_TYPE_F32) {
-    throw Error(ErrorCode::kUnsupported, "'" + path + "': tensor '" + name + "' is " + ggml_type_name(tensor->type) +
-                                             "; norms and biases must be f32");
   }
   if (tensor->type != GGML_TYPE_F32 && ggml_get_type_traits(tensor->type)->to_float == nullptr) {
     throw Error(ErrorCode::kUnsupported, "'" + path + "': tensor '" + name + "' has the weight type " +

@@ -44,7 +44,8 @@ class LayerLoader {
     }
     load_rope_factors();
     if (spec_.per_layer_embedding_dim > 0) load_token_input();
-    if (spec_.has_output_scale) weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, false);
+    if (spec_.has_output_scale)
+      weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, Presence::kOptional);
     return weights_;
   }
 
@@ -56,31 +57,31 @@ class LayerLoader {
       load_qkv();
     }
     weights_.wo = matrix("attn_output", {spec_.output_size(), n_embd_}, weights_.scales.wo);
-    weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
+    weights_.bo = bias("attn_output", n_embd_, required_if(spec_.has_output_bias));
     load_qk_norms();
-    if (spec_.has_sink_logits) weights_.sink_logits = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
+    if (spec_.has_sink_logits) weights_.sink_logits = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head});
   }
 
   void load_recurrence() {
     const RecurrenceSpec& spec = spec_.recurrence;
     if (spec.kind == RecurrenceKind::kMamba2) return load_mamba2();
     if (spec.kind == RecurrenceKind::kShortConvolution) {
-      weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec.n_taps, n_embd_}, true);
+      weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec.n_taps, n_embd_});
       weights_.conv_in = take_.matrix(blk_ + "shortconv.in_proj.weight", {n_embd_, 3 * n_embd_});
       weights_.conv_out = take_.matrix(blk_ + "shortconv.out_proj.weight", {n_embd_, n_embd_});
       return;
     }
     const std::int64_t n_channels = spec.n_channels(n_embd_), n_heads = spec.n_value_heads;
-    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
+    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels});
     ProductScales& scales = weights_.scales;
     weights_.conv_in = matrix("attn_qkv", {n_embd_, n_channels}, scales.conv_in);
     weights_.conv_out = matrix("ssm_out", {spec.n_values(), n_embd_}, scales.conv_out);
     weights_.state_gate = matrix("attn_gate", {n_embd_, spec.n_values()}, scales.state_gate);
     weights_.state_alpha = matrix("ssm_alpha", {n_embd_, n_heads}, scales.state_alpha);
     weights_.state_beta = matrix("ssm_beta", {n_embd_, n_heads}, scales.state_beta);
-    weights_.state_decay = take_.constants(blk_ + "ssm_a", {n_heads}, true);
-    weights_.state_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads}, true);
-    weights_.state_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.value_dim}, true);
+    weights_.state_decay = take_.constants(blk_ + "ssm_a", {n_heads});
+    weights_.state_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads});
+    weights_.state_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.value_dim});
   }
 
   // One tensor projects to the output's gate, the convolution's channels and the decay.
@@ -93,14 +94,13 @@ class LayerLoader {
     weights_.state_gate = views_.slice(fused, 0, n_values);
     weights_.conv_in = views_.slice(fused, n_values, n_channels);
     weights_.state_alpha = views_.slice(fused, n_values + n_channels, n_heads);
-    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
-    weights_.conv_b = bias("ssm_conv1d", n_channels, false);
+    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels});
+    weights_.conv_b = bias("ssm_conv1d", n_channels, Presence::kOptional);
     weights_.conv_out = matrix("ssm_out", {n_values, n_embd_}, scales.conv_out);
-    weights_.state_decay = take_.constants(blk_ + "ssm_a", {1, n_heads}, true);
-    weights_.state_decay_bias = bias("ssm_dt", n_heads, true);
-    weights_.state_skip = take_.constants(blk_ + "ssm_d", {1, n_heads}, true);
-    weights_.state_norm =
-        take_.constants(blk_ + "ssm_norm.weight", {n_values / spec.n_key_heads, spec.n_key_heads}, true);
+    weights_.state_decay = take_.constants(blk_ + "ssm_a", {1, n_heads});
+    weights_.state_decay_bias = bias("ssm_dt", n_heads);
+    weights_.state_skip = take_.constants(blk_ + "ssm_d", {1, n_heads});
+    weights_.state_norm = take_.constants(blk_ + "ssm_norm.weight", {n_values / spec.n_key_heads, spec.n_key_heads});
   }
 
   // Returns a matrix, or experts' matrices, and sets `scale` if the file has factors on the products.
@@ -112,12 +112,12 @@ class LayerLoader {
   // Returns n factors on the products with a matrix, null if the file has none. Those on the inputs are for products
   // that round their inputs to 4 bits; winnow's do not.
   ggml_tensor* product_scale(const std::string& name, std::int64_t n) {
-    take_.constants(blk_ + name + ".input_scale", {n}, false);
-    return take_.constants(blk_ + name + ".scale", {n}, false);
+    take_.constants(blk_ + name + ".input_scale", {n}, Presence::kOptional);
+    return take_.constants(blk_ + name + ".scale", {n}, Presence::kOptional);
   }
 
-  ggml_tensor* bias(const char* name, std::int64_t n, bool required) {
-    return take_.constants(blk_ + name + ".bias", {n}, required);
+  ggml_tensor* bias(const char* name, std::int64_t n, Presence presence = Presence::kRequired) {
+    return take_.constants(blk_ + name + ".bias", {n}, presence);
   }
 
   void load_norms() {
@@ -152,14 +152,14 @@ class LayerLoader {
       weights_.wk = matrix("attn_k", {n_embd_, k}, scales.wk);
       if (!spec_.is_key_value) weights_.wv = matrix("attn_v", {n_embd_, v}, scales.wv);
     }
-    if (ggml_tensor* fused = take_.constants(blk_ + "attn_qkv.bias", {q + k + v}, false)) {
+    if (ggml_tensor* fused = take_.constants(blk_ + "attn_qkv.bias", {q + k + v}, Presence::kOptional)) {
       weights_.bq = views_.slice(fused, 0, q);
       weights_.bk = views_.slice(fused, q, k);
       weights_.bv = views_.slice(fused, q + k, v);
     } else {
-      weights_.bq = bias("attn_q", q, false);
-      weights_.bk = bias("attn_k", k, false);
-      weights_.bv = bias("attn_v", v, false);
+      weights_.bq = bias("attn_q", q, Presence::kOptional);
+      weights_.bk = bias("attn_k", k, Presence::kOptional);
+      weights_.bv = bias("attn_v", v, Presence::kOptional);
     }
   }
 
@@ -170,7 +170,7 @@ class LayerLoader {
   };
   void load_unused(std::initializer_list<Unused> matrices) {
     for (const Unused& unused : matrices) {
-      take_.matrix(blk_ + unused.name + ".weight", {unused.n_in, unused.n_out}, false);
+      take_.matrix(blk_ + unused.name + ".weight", {unused.n_in, unused.n_out}, Presence::kOptional);
       product_scale(unused.name, 1);
     }
   }
@@ -180,13 +180,13 @@ class LayerLoader {
     const std::int64_t n_fixed = spec_.key_dim - n_rotated;
     if (spec_.query_rank > 0) {
       weights_.query_a = take_.matrix(blk_ + "attn_q_a.weight", {n_embd_, spec_.query_rank});
-      weights_.query_a_norm = take_.constants(blk_ + "attn_q_a_norm.weight", {spec_.query_rank}, true);
+      weights_.query_a_norm = take_.constants(blk_ + "attn_q_a_norm.weight", {spec_.query_rank});
       weights_.wq = take_.matrix(blk_ + "attn_q_b.weight", {spec_.query_rank, spec_.q_size()});
     } else {
       weights_.wq = matrix("attn_q", {n_embd_, spec_.q_size()}, weights_.scales.wq);
     }
     weights_.latent = take_.matrix(blk_ + "attn_kv_a_mqa.weight", {n_embd_, rank + n_rotated});
-    weights_.latent_norm = take_.constants(blk_ + "attn_kv_a_norm.weight", {rank}, true);
+    weights_.latent_norm = take_.constants(blk_ + "attn_kv_a_norm.weight", {rank});
     if (take_.has(blk_ + "attn_kv_b.weight")) {
       weights_.latent_kv = take_.matrix(blk_ + "attn_kv_b.weight", {rank, n_head * (n_fixed + spec_.value_dim)});
       return;
@@ -202,16 +202,16 @@ class LayerLoader {
       case QkNorm::kNone:
         return;
       case QkNorm::kHead:
-        weights_.q_norm = take_.constants(q, {spec_.key_dim}, true);
-        weights_.k_norm = take_.constants(k, {spec_.key_dim}, spec_.owns_entries());
+        weights_.q_norm = take_.constants(q, {spec_.key_dim});
+        weights_.k_norm = take_.constants(k, {spec_.key_dim}, required_if(spec_.owns_entries()));
         return;
       case QkNorm::kOwnHead:
-        weights_.q_norm = take_.constants(q, {spec_.key_dim, spec_.n_head}, true);
-        weights_.k_norm = take_.constants(k, {spec_.key_dim, spec_.n_kv_head}, true);
+        weights_.q_norm = take_.constants(q, {spec_.key_dim, spec_.n_head});
+        weights_.k_norm = take_.constants(k, {spec_.key_dim, spec_.n_kv_head});
         return;
       case QkNorm::kProjection:
-        weights_.q_norm = take_.constants(q, {spec_.q_size()}, true);
-        weights_.k_norm = take_.constants(k, {spec_.k_size()}, true);
+        weights_.q_norm = take_.constants(q, {spec_.q_size()});
+        weights_.k_norm = take_.constants(k, {spec_.k_size()});
         return;
     }
   }
@@ -219,7 +219,7 @@ class LayerLoader {
   void load_feed_forward() {
     const FeedForwardSpec& spec = spec_.feed_forward;
     const std::int64_t n_ff = spec.width;
-    const bool biased = spec_.has_feed_forward_bias;
+    const Presence of_bias = required_if(spec_.has_feed_forward_bias);
     ProductScales& scales = weights_.scales;
     if (spec.is_gate_in_up) {
       ggml_tensor* fused = matrix("ffn_up", {n_embd_, 2 * n_ff}, scales.up);
@@ -228,29 +228,30 @@ class LayerLoader {
       weights_.up = views_.slice(fused, n_ff, n_ff);
     } else {
       weights_.up = matrix("ffn_up", {n_embd_, n_ff}, scales.up);
-      weights_.up_b = bias("ffn_up", n_ff, biased);
+      weights_.up_b = bias("ffn_up", n_ff, of_bias);
       if (spec.is_gated) {
         weights_.gate = matrix("ffn_gate", {n_embd_, n_ff}, scales.gate);
-        weights_.gate_b = bias("ffn_gate", n_ff, biased);
+        weights_.gate_b = bias("ffn_gate", n_ff, of_bias);
       }
     }
     weights_.down = matrix("ffn_down", {n_ff, n_embd_}, scales.down);
-    weights_.down_b = bias("ffn_down", n_embd_, biased);
+    weights_.down_b = bias("ffn_down", n_embd_, of_bias);
   }
 
   void load_experts() {
     const FeedForwardSpec& spec = spec_.feed_forward;
     const std::int64_t n_ff = spec.width, n_expert = spec.n_expert, n_shared = spec.shared_width;
-    const bool biased = spec_.has_feed_forward_bias;
+    const Presence of_bias = required_if(spec_.has_feed_forward_bias);
     const auto biases = [&](const char* name, std::int64_t n) {
-      return take_.constants(blk_ + name + ".bias", {n, n_expert}, biased);
+      return take_.constants(blk_ + name + ".bias", {n, n_expert}, of_bias);
     };
     ProductScales& scales = weights_.scales;
     weights_.experts_norm = weights_.ffn_norm;
     weights_.router = take_.matrix(blk_ + "ffn_gate_inp.weight", {n_embd_, n_expert});
-    weights_.router_b = bias("ffn_gate_inp", n_expert, biased);
-    weights_.choice_b = bias("exp_probs_b", n_expert, false);
-    if (ggml_tensor* fused = take_.matrix(blk_ + "ffn_gate_up_exps.weight", {n_embd_, 2 * n_ff, n_expert}, false)) {
+    weights_.router_b = bias("ffn_gate_inp", n_expert, of_bias);
+    weights_.choice_b = bias("exp_probs_b", n_expert, Presence::kOptional);
+    if (ggml_tensor* fused =
+            take_.matrix(blk_ + "ffn_gate_up_exps.weight", {n_embd_, 2 * n_ff, n_expert}, Presence::kOptional)) {
       weights_.gate_experts = views_.slice(fused, 0, n_ff);
       weights_.up_experts = views_.slice(fused, n_ff, n_ff);
     } else {
@@ -279,7 +280,7 @@ class LayerLoader {
     weights_.experts_norm = take_.norm(blk_ + "pre_ffw_norm_2", n_embd_, false);
     weights_.experts_post_norm = take_.norm(blk_ + "post_ffw_norm_2", n_embd_, false);
     weights_.shared_post_norm = take_.norm(blk_ + "post_ffw_norm_1", n_embd_, false);
-    weights_.router_scale = take_.constants(blk_ + "ffn_gate_inp.scale", {n_embd_}, true);
+    weights_.router_scale = take_.constants(blk_ + "ffn_gate_inp.scale", {n_embd_});
     ProductScales& scales = weights_.scales;
     weights_.expert_scale = std::exchange(scales.down_experts, nullptr);  // applied to the routing weights
     weights_.gate = matrix("ffn_gate", {n_embd_, n_shared}, scales.gate);
@@ -293,7 +294,7 @@ class LayerLoader {
     ggml_tensor* rows = take_.matrix("per_layer_token_embd.weight", {n_all, n_vocab_});
     weights_.token_rows = views_.columns(rows, first, width);
     weights_.token_proj = views_.slice(take_.matrix("per_layer_model_proj.weight", {n_embd_, n_all}), first, width);
-    weights_.token_proj_norm = take_.constants("per_layer_proj_norm.weight", {width}, true);
+    weights_.token_proj_norm = take_.constants("per_layer_proj_norm.weight", {width});
     weights_.token_gate = take_.matrix(blk_ + "inp_gate.weight", {n_embd_, width});
     weights_.token_out = take_.matrix(blk_ + "proj.weight", {width, n_embd_});
     weights_.token_post_norm = take_.norm(blk_ + "post_norm", n_embd_, false);
@@ -302,17 +303,18 @@ class LayerLoader {
   void load_rope_factors() {
     if (spec_.rope.n_dims == 0 || spec_.rope.factors == RopeFactors::kNone) return;
     const std::int64_t n = spec_.rope.n_dims / 2;
-    const bool required = spec_.rope.factors == RopeFactors::kByContext;
+    const Presence of_two = required_if(spec_.rope.factors == RopeFactors::kByContext);
     // There are two sets, for prompts up to the original context and beyond; the model's own context decides between
     // them.
-    ggml_tensor* longer = take_.constants("rope_factors_long.weight", {n}, required);
-    ggml_tensor* shorter = take_.constants("rope_factors_short.weight", {n}, required);
+    ggml_tensor* longer = take_.constants("rope_factors_long.weight", {n}, of_two);
+    ggml_tensor* shorter = take_.constants("rope_factors_short.weight", {n}, of_two);
     weights_.rope_freqs = spec_.rope.is_extended ? longer : shorter;
-    const bool needs_one = spec_.rope.factors == RopeFactors::kRequired;
-    if (ggml_tensor* only = take_.constants("rope_freqs.weight", {n}, needs_one)) weights_.rope_freqs = only;
+    const Presence of_one = required_if(spec_.rope.factors == RopeFactors::kRequired);
+    if (ggml_tensor* only = take_.constants("rope_freqs.weight", {n}, of_one)) weights_.rope_freqs = only;
     // Older files repeat the factors in every layer, or carry a buffer that nothing uses.
-    if (ggml_tensor* own = take_.constants(blk_ + "rope_freqs.weight", {n}, false)) weights_.rope_freqs = own;
-    take_.constants(blk_ + "attn_rot_embd", {spec_.key_dim / 2}, false);
+    if (ggml_tensor* own = take_.constants(blk_ + "rope_freqs.weight", {n}, Presence::kOptional))
+      weights_.rope_freqs = own;
+    take_.constants(blk_ + "attn_rot_embd", {spec_.key_dim / 2}, Presence::kOptional);
   }
 
   TensorTaker& take_;
@@ -382,10 +384,10 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   w.views = views.context();
   w.token_embd = take.matrix("token_embd.weight", {n_embd, spec.n_vocab});
   w.output_norm = take.norm(spec.output_norm_name, n_embd, spec.layers.front().has_norm_bias);
-  w.output = take.matrix("output.weight", {n_embd, spec.n_vocab}, false);
-  w.output_b = take.constants("output.bias", {spec.n_vocab}, false);
-  w.logits_scale = take.constants("output.scale", {1}, false);
-  take.constants("output.input_scale", {1}, false);
+  w.output = take.matrix("output.weight", {n_embd, spec.n_vocab}, Presence::kOptional);
+  w.output_b = take.constants("output.bias", {spec.n_vocab}, Presence::kOptional);
+  w.logits_scale = take.constants("output.scale", {1}, Presence::kOptional);
+  take.constants("output.input_scale", {1}, Presence::kOptional);
   if (w.output == nullptr) w.output = w.token_embd;
   for (int l = 0; l < spec.n_layer(); ++l) {
     w.layers.push_back(LayerLoader(take, views, copies, spec, l).load());
