@@ -286,6 +286,40 @@ class OriginScores {
   float scores_[kMaxGroup] = {};
 };
 
+// What a block of entries is scored and added with.
+struct BlockScratch {
+  BlockScratch(const AttentionShape& shape, Scratch& scratch)
+      : scores(scratch.take<float>(n_scores(shape))),
+        expanded(scratch.take<float>(n_expanded(shape))),
+        scales(scratch.take<float>(n_scales(shape))),
+        scaled(scratch.take<float>(n_scaled(shape))),
+        factors(scratch.take<float>(n_factors(shape))) {}
+
+  static std::size_t bytes(const AttentionShape& shape) {
+    return Scratch::bytes<float>(n_scores(shape)) + Scratch::bytes<float>(n_expanded(shape)) +
+           Scratch::bytes<float>(n_scales(shape)) + Scratch::bytes<float>(n_scaled(shape)) +
+           Scratch::bytes<float>(n_factors(shape));
+  }
+
+  float* scores;    // [n_group][kEntryBlock]
+  float* expanded;  // [kEntryBlock][larger head size] rows of keys, then of values, in float32
+  float* scales;    // of those rows
+  float* scaled;    // weights times the values' scales, or the same in 16 bits
+  float* factors;   // [n_group] for each block of scales, of weights in 16 bits
+
+ private:
+  static std::size_t n_queries(const AttentionShape& shape) { return static_cast<std::size_t>(shape.n_group); }
+  static std::size_t n_scores(const AttentionShape& shape) { return n_queries(shape) * kEntryBlock; }
+  static std::size_t n_expanded(const AttentionShape& shape) {
+    return kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim));
+  }
+  static std::size_t n_scales(const AttentionShape& shape) {
+    return scale_floats(std::max(shape.key_dim, shape.value_dim));
+  }
+  static std::size_t n_scaled(const AttentionShape& shape) { return n_queries(shape) * scale_floats(shape.value_dim); }
+  static std::size_t n_factors(const AttentionShape& shape) { return n_queries(shape) * scale_blocks(shape.value_dim); }
+};
+
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
                       std::span<std::byte> memory) {
   const int d = shape.key_dim;
@@ -303,14 +337,10 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
   const CodedTypes coded_keys(d), coded_values(value_dim);
   Queries queries(shape, slices.q, scratch);
   OriginScores origin_scores(queries.numbers(EntryType::kF32), n_group, d);
-  auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
-  auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
-
-  auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
-  auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
-  const auto n_queries = static_cast<std::size_t>(n_group), n_blocks = scale_blocks(value_dim);
-  const WordWeights word_weights{.words = reinterpret_cast<std::int16_t*>(scaled),
-                                 .factors = scratch.take<float>(n_queries * n_blocks)};
+  const BlockScratch of_block(shape, scratch);
+  float *const scores = of_block.scores, *const expanded = of_block.expanded, *const scales = of_block.scales;
+  const WordWeights word_weights{.words = reinterpret_cast<std::int16_t*>(of_block.scaled),
+                                 .factors = of_block.factors};
 
   RowSize key_size(d), value_size(value_dim);
   RunCursor cursor(slices.entries);
@@ -418,8 +448,8 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
         } else {
           BlockWeights weights{of_piece, n_group * kEntryBlock};
           if constexpr (kHasScales<Row>) {
-            scale_weights(of_piece, n_group, scales, piece.n_entries, value_dim / Row::kScaleBlock, scaled);
-            weights.data = scaled;
+            scale_weights(of_piece, n_group, scales, piece.n_entries, value_dim / Row::kScaleBlock, of_block.scaled);
+            weights.data = of_block.scaled;
           }
           add_heads<Row>(weights, n_group, value_dim, values, piece.n_entries, ahead, slice.values,
                          static_cast<std::size_t>(value_dim));
@@ -458,12 +488,7 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels {
 
 std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
-  const auto n_group = static_cast<std::size_t>(shape.n_group);
-  return HWY_STATIC_DISPATCH(Queries)::scratch_bytes(shape) + Scratch::bytes<float>(n_group * kEntryBlock) +
-         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim))) +
-         Scratch::bytes<float>(scale_floats(std::max(shape.key_dim, shape.value_dim))) +
-         Scratch::bytes<float>(n_group * scale_floats(shape.value_dim)) +
-         Scratch::bytes<float>(n_group * scale_blocks(shape.value_dim));
+  return HWY_STATIC_DISPATCH(Queries)::scratch_bytes(shape) + HWY_STATIC_DISPATCH(BlockScratch)::bytes(shape);
 }
 
 HWY_EXPORT(decode_attention);
