@@ -530,6 +530,25 @@ TEST(Results, FoldersThatShareAnswersAreFinished) {
   const Results finished = load_results({snapkv, folder("tova", 2)});
   ASSERT_EQ(finished.results.size(), 3U);
   EXPECT_EQ(markdown(finished, summarize(finished)).find("is not finished"), std::string::npos);
+  // Shards of one run may lie in folders of their own, whose machines had other memory.
+  const auto shard = [&](const std::string& id, int kv_memory) {
+    ResultStore store(directory.file("shard-" + id),
+                      {{"model_fingerprint", "1"},
+                       {"methods", {"full"}},
+                       {"budgets", nlohmann::json::array()},
+                       {"answers", 3},
+                       {"kv_memory", kv_memory}},
+                      {}, {});
+    Answer answer{.key = {"niah", "niah", id, 0, "agnostic", "full", ""}};
+    answer.score = 1;
+    store.append(answer);
+    return directory.file("shard-" + id);
+  };
+  const std::string first = shard("a", 1), second = shard("b", 2);
+  const Results two = load_results({first, second});
+  EXPECT_NE(markdown(two, summarize(two)).find("it has 2 of 3 answers"), std::string::npos);
+  const Results three = load_results({first, second, shard("c", 3)});
+  EXPECT_EQ(markdown(three, summarize(three)).find("is not finished"), std::string::npos);
   const Results unfinished = load_results({snapkv, folder("h2o", 4)});
   EXPECT_NE(markdown(unfinished, summarize(unfinished)).find("it has 3 of 5 answers"), std::string::npos);
 }

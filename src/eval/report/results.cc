@@ -145,11 +145,15 @@ class JoinedRuns {
 
  private:
   void add_configuration(const std::string& folder, const StoredRun& run);
+  // Returns the number of answers that the folders lack.
+  std::int64_t n_missing() const;
   // Throws Error(kInvalidArgument) if another folder has another sample by the same name.
   void add_sample(const std::string& folder, const Json& json);
 
   Results results_;
-  std::int64_t n_missing_ = 0;  // answers that the folders lack
+  // The answers of each run, of which several folders may have shards. Folders of different runs may share answers, so
+  // each run is compared with its own number.
+  std::map<Json, std::set<AnswerKey>> answered_;
   std::map<AnswerKey, Answer> answers_;
   std::map<SampleKey, KnownSample> samples_;
   std::vector<ReadFolder> folders_;
@@ -173,9 +177,19 @@ void JoinedRuns::add_configuration(const std::string& folder, const StoredRun& r
   results_.model = run.configuration.value("model", "");
   add_new(results_.methods, run.configuration.at("methods"));
   add_new(results_.budgets, run.configuration.at("budgets"));
-  // Folders may share answers, so each is compared with its own number.
-  const auto n_expected = run.configuration.value("answers", std::int64_t{0});
-  n_missing_ += std::max(n_expected - std::ssize(run.answers), std::int64_t{0});
+  // What a machine could take at once differs among those that share a run out.
+  Json shared = run.configuration;
+  for (const char* measured : {"kv_memory", "batch", "batch_tokens"}) shared.erase(measured);
+  std::set<AnswerKey>& answered = answered_[shared];
+  for (const auto& [key, answer] : run.answers) answered.insert(key);
+}
+
+std::int64_t JoinedRuns::n_missing() const {
+  std::int64_t n = 0;
+  for (const auto& [configuration, answered] : answered_) {
+    n += std::max(configuration.value("answers", std::int64_t{0}) - std::ssize(answered), std::int64_t{0});
+  }
+  return n;
 }
 
 void JoinedRuns::add_sample(const std::string& folder, const Json& json) {
@@ -197,7 +211,7 @@ void JoinedRuns::add_sample(const std::string& folder, const Json& json) {
 
 Results JoinedRuns::results() {
   drop_ambiguous(results_.methods_with_own_types, answers_);
-  results_.n_expected = std::ssize(answers_) + n_missing_;
+  results_.n_expected = std::ssize(answers_) + n_missing();
   const auto unknown = std::make_shared<const SampleInfo>();
   for (auto& [key, answer] : answers_) {
     const auto found = samples_.find({key.benchmark, key.task, key.id, key.question});
