@@ -105,8 +105,9 @@ struct BatchCallbacks {
   std::function<void(const BatchResult&)> on_done;          // always the last call, exactly once
 };
 
-// How a request uses the prefix cache. A full cache has the same contents whichever way it came about, and is always
-// reused up to the first token that differs; the choice is about caches that a method has cut.
+// How a request uses the prefix cache. A full cache without codes has the same contents whichever way it came about,
+// and full caches are always reused up to the first token that differs; the choice is about caches that a method has
+// cut.
 enum class Reuse {
   kContinue,  // a cut cache is continued: new tokens are appended, and over the budget it is cut as by a later turn
   kExact,     // a cut cache is reused only where its context (or, without one, the whole prompt) was cut in one go, so

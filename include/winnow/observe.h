@@ -29,7 +29,8 @@ void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::s
                       const LayerObserver& observer, const PrefillOptions& options = {});
 
 // Opens a session that saves more queries than its own method needs: the last needs.window_rows, and the moments if
-// needs.query_moments is set.
+// needs.query_moments is set. Throws Error(kInvalidArgument) if both want moments that leave out different numbers of
+// tokens.
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs);
 
 // Calls the observer with every layer as it is stored, with the queries that the session has saved. observer.needs is

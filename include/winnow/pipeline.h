@@ -5,6 +5,9 @@
 // engines and sessions in the same order, and get the same results. A call that computes, saves or loads,
 // Session::statistics and Session::positions then wait until the other ranks make it, too. Or rank 0 alone runs the
 // program, and the others follow it (EngineOptions::is_led, Engine::follow).
+//
+// A call that one rank alone ends, as a progress callback that stops a prefill in the middle of a layer does, ends all
+// ranks with PipelineError: the others wait for what it would have sent.
 #pragma once
 
 #include <cstddef>

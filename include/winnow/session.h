@@ -193,7 +193,8 @@ struct SessionStatistics {
 };
 
 // Called while a prompt is prefilled, with the work done and the work in all (layers x tokens). Returning false stops
-// the prefill with Error(kCancelled); the session is then as before the call.
+// the prefill with Error(kCancelled); the session is then as before the call. With several ranks it may end them all
+// (winnow/pipeline.h).
 using ProgressCallback = std::function<bool(std::int64_t done, std::int64_t total)>;
 
 // Receives the logits [n_vocab] after the token at `position`; they are valid during the call.

@@ -33,8 +33,15 @@ void prefill_observed(Session& session, std::span<const Token> tokens, const Lay
 
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs) {
   Session session = engine.open(options);
-  EvidenceNeeds both = session.impl().evidence.needs();
+  const EvidenceNeeds own = session.impl().evidence.needs();
+  if (own.query_moments && needs.query_moments && own.moments_skip != needs.moments_skip) {
+    throw Error(ErrorCode::kInvalidArgument, "the session's method leaves " + std::to_string(own.moments_skip) +
+                                                 " tokens out of the queries' moments, and the observer " +
+                                                 std::to_string(needs.moments_skip) + ": ask for the same number");
+  }
+  EvidenceNeeds both = own;
   both |= needs;
+  both.moments_skip = own.query_moments ? own.moments_skip : needs.moments_skip;
   session.impl().evidence = QueryEvidence(both, session.impl().model().spec, engine.impl().layers);
   return session;
 }

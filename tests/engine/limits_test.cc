@@ -203,6 +203,17 @@ TEST_F(LimitsTest, ATurnThatFailsLeavesCodes) {
   }
 }
 
+TEST_F(LimitsTest, ChunksThatCannotBeCutAreRefusedBeforeTheFirst) {
+  SessionOptions options = evicting_options("snapkv:sinks=6", "5%");
+  options.prefill_chunk = 16;
+  Session session = engine_->open(options);
+  int n_calls = 0;
+  PrefillOptions callbacks;
+  callbacks.on_progress = [&](std::int64_t, std::int64_t) { return ++n_calls > 0; };
+  expect_error(ErrorCode::kInvalidArgument, [&] { session.prefill(random_tokens(100, 300, 1), callbacks); });
+  EXPECT_EQ(n_calls, 0);
+}
+
 TEST_F(LimitsTest, CancelledChunks) {
   SessionOptions options = evicting_options("snapkv:window=8", "24");
   options.prefill_chunk = 32;

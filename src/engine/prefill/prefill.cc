@@ -112,7 +112,9 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
     prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, tokens.size());
   } else if (evicts && chunk > 0 && tokens.size() > chunk) {
     first.check_tokens(tokens);
-    const std::int64_t total = first.total_entries(static_cast<std::int32_t>(tokens.size()));
+    const auto n = static_cast<std::int32_t>(tokens.size());
+    const std::int64_t total = first.total_entries(n);
+    first.check_cut(n, total);  // before the first chunk, on all ranks alike
     prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, chunk);
   } else {
     std::vector<Session::Impl*> targets;

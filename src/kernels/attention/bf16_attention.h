@@ -17,7 +17,8 @@ namespace winnow::kernels {
 
 // Returns whether entries of this shape are computed by these products: the current instruction set has them and the
 // entries are not float32, whose results stay as exact as on other instruction sets. It does not depend on the number
-// of rows, so a row has the same bits whether it is read with a whole prompt or alone after a kept one.
+// of rows, so a row without a sliding window has the same bits whether it is read with a whole prompt or alone after a
+// kept one. With a window the blocks of keys begin where the first row of a call sees its first entry.
 bool prefers_bf16_attention(const AttentionShape& shape);
 
 // Returns the bytes of 64-byte-aligned scratch that bf16_attention needs.

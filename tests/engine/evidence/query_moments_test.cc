@@ -83,5 +83,20 @@ TEST(QueryMoments, AreNotChangedByAPassThatTakesTurns) {
   EXPECT_EQ(kept_positions(beside), kept_positions(alone));
 }
 
+TEST(QueryMoments, AreThoseOfTheMethodBesideAnObserver) {
+  const auto engine = small_engine();
+  const std::vector<Token> prompt = random_tokens(200, 300, 8);
+  const SessionOptions options = evicting_options("expected-attention", "20%");
+  Session alone = engine->open(options);
+  alone.prefill(prompt);
+  EvidenceNeeds needs;
+  needs.moments_skip = 90;
+  Session observed = open_observed(*engine, options, needs);
+  observed.prefill(prompt);
+  EXPECT_EQ(kept_positions(observed), kept_positions(alone));
+  needs.query_moments = true;
+  expect_error(ErrorCode::kInvalidArgument, [&] { open_observed(*engine, options, needs); });
+}
+
 }  // namespace
 }  // namespace winnow::test
