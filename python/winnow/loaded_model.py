@@ -91,6 +91,7 @@ class LoadedModel:
         self._seed = seed
         self._logits_all = logits_all
         self._model: Any = _core.Model.load(self.model_path, use_mmap, template_of(chat_format, chat_template), metadata)
+        self._model_name = (os.path.abspath(self.model_path), metadata)  # for caches that several models share
         self._tokenizer: Any = tokenizer or LlamaTokenizer(self)
         self.metadata: Dict[str, str] = self._model.metadata
         self._engine: Any = _core.Engine.create(

@@ -10,7 +10,8 @@ import numpy as np
 
 from .answer import Piece
 from .arguments import token_list
-from .errors import InvalidArgument
+from .caches import LlamaDiskCache, PromptTokens
+from .errors import BadFile, InvalidArgument, NotFound
 from .loaded_model import LoadedModel
 from .progress import progress
 from .state import LlamaState
@@ -79,7 +80,8 @@ class Reading(LoadedModel):
     def set_cache(self, cache: Any) -> None:
         """Sets the cache in which completions store what they read and look up prefixes of prompts; None: none.
 
-        cache: a `LlamaRAMCache`, a `LlamaDiskCache`, or an object with their methods.
+        cache: a `LlamaRAMCache`, a `LlamaDiskCache`, or an object with their methods. The tokens that it is given have
+        an attribute `settings`, a text: a session of another model or of other settings is not for them.
         """
         self.cache = cache
 
@@ -135,15 +137,16 @@ class Reading(LoadedModel):
             else:
                 n_read = 0
                 session = self._engine.open(**self._options, question_aware=question_aware)
+        settings = self._settings_of(session)
         if self.cache is not None:
-            kept = self._from_cache(tokens)
+            kept = self._from_cache(tokens, settings)
             if kept is not None and kept.n_tokens > n_read:
                 session = kept
                 n_read = kept.n_tokens
         if n_read < len(tokens) or n_read == 0:
             self._feed(session, tokens[n_read:])
             if self.cache is not None:
-                self.cache[tokens] = LlamaState(session.fork())
+                self.cache[PromptTokens(tokens, settings)] = LlamaState(session.fork())
         return session
 
     def _read_scored(self, tokens: List[int], n_logprobs: int) -> Tuple[Any, List[Piece]]:
@@ -155,15 +158,33 @@ class Reading(LoadedModel):
             Piece("", token, logprob, top) for token, (logprob, top) in zip(tokens[1:], scores)
         ]
 
-    def _from_cache(self, tokens: List[int]) -> Any:
-        """Returns a cached session of tokens that begin these, or None. One that evicts must be of all these tokens."""
+    def _settings_of(self, session: Any) -> str:
+        """Returns what a session's entries depend on besides its tokens, by which caches tell sessions apart."""
+        statistics = session.statistics
+        given = [self._options[name] for name in ("key_type", "value_type", "prefill_chunk")]
+        return repr((self._model_name, session.n_ctx, statistics["method"], statistics["budget"], *given))
+
+    def _from_cache(self, tokens: List[int], settings: str) -> Any:
+        """Returns a cached session of these settings whose tokens begin these, or None.
+
+        One that evicts must be of all these tokens. A file that cannot be read is one that is not there.
+        """
         try:
-            state = self.cache[tokens]
+            state = self.cache[PromptTokens(tokens, settings)]
         except KeyError:
             return None
-        session = state._session.fork() if isinstance(state, LlamaState) else self._engine.load_session(os.fspath(state))
-        is_beginning = session.tokens == tokens[: session.n_tokens]
-        return session if is_beginning and (session.n_tokens == len(tokens) or not session.evicts) else None
+        if isinstance(state, LlamaState):
+            session = state._session.fork()
+        else:
+            try:
+                session = self._engine.load_session(os.fspath(state))
+            except (BadFile, NotFound, OSError):
+                if isinstance(self.cache, LlamaDiskCache):
+                    self.cache.discard(state)
+                return None
+        if self._settings_of(session) != settings or session.tokens != tokens[: session.n_tokens]:
+            return None
+        return session if session.n_tokens == len(tokens) or not session.evicts else None
 
     def _keep(self, session: Any, into_cache: bool = False) -> None:
         """Makes the session what was read last, and stores it in the cache if into_cache."""
@@ -171,4 +192,4 @@ class Reading(LoadedModel):
             self._session = session
             self._is_continued = not session.evicts
         if into_cache and self.cache is not None:
-            self.cache[session.tokens] = self.save_state()
+            self.cache[PromptTokens(session.tokens, self._settings_of(session))] = LlamaState(session.fork())

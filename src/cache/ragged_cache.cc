@@ -129,7 +129,8 @@ void RaggedCache::apply(int layer, int kv_head, HeadPlan plan, const kernels::He
   transaction.carry_out();
   const std::vector<TablePage>& before = head(layer, kv_head).pages;
   for (const PageChange& change : plan.changes) {
-    const bool is_there = change.page < before.size() && change.id == before[change.page].id;
+    const bool is_there =
+        change.page < before.size() && change.id == before[change.page].id && change.kind == before[change.page].kind;
     if (!is_there) note_change(layer, kv_head, change.page);
   }
   table_.commit(layer, kv_head, plan);

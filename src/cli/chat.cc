@@ -169,6 +169,8 @@ int talk(Conversation& conversation, LineSource& lines, Interrupt& interrupt, bo
       if (!on_terminal) throw;
       std::fprintf(stderr, "error: %s\n", error.what());
     }
+    // A script must not go on after Ctrl-C either.
+    if (!on_terminal && interrupt.requested()) return kInterruptedExitCode;
     interrupt.rearm();
   }
   return 0;
@@ -190,9 +192,7 @@ int chat_command(const Arguments& arguments) {
   if (flags.min_kv_tokens && !options.session.budget) {
     throw UsageError("--kv-min has no effect on the full cache: choose what to keep as well, e.g. --kv-budget 10%");
   }
-  constexpr int kShort = 256;
-  const bool is_part = options.session.budget && options.session.budget->is_relative();
-  options.min_kv_tokens = flags.min_kv_tokens.value_or(is_part ? kShort : 0);
+  options.min_kv_tokens = flags.min_kv_tokens;
   check_penalty_range(flags.sampling);
   options.sampling = sampling_options(flags.sampling);
   options.max_tokens = flags.max_tokens;

@@ -1,13 +1,14 @@
 #include "cli/conversation.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/process_memory.h"
+#include "base/utf8.h"
 #include "cli/feed_prompt.h"
 #include "cli/number_text.h"
 #include "cli/session_sampler.h"
 #include "cli/text_output.h"
+#include "eviction/cut/cut.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -18,6 +19,37 @@ std::string settings_of(const Session& session) {
   const SessionOptions& options = session.options();
   return "context " + count_text(options.n_ctx) + ", " + options.eviction.text() +
          (options.budget ? ", budget " + options.budget->text() : "");
+}
+
+// Returns whether the budget is a part of the conversation.
+bool has_relative_budget(const Session& session) {
+  return session.options().budget && session.options().budget->is_relative();
+}
+
+// Returns whether nothing was cut from a session that was loaded. Other budgets than a part of the conversation cut it
+// alike in either case.
+bool is_uncut(const Session& loaded) {
+  const SessionStatistics statistics = loaded.statistics();
+  return has_relative_budget(loaded) && !statistics.promise && statistics.entries_kept >= statistics.entries_full;
+}
+
+// Returns whether the session's method can cut a cache that it has cut before, or that was appended to.
+bool cuts_again(const Session& session) { return !Cut::needs(session.options().eviction).reconstruction_only; }
+
+// Returns the text of tokens with that of special ones.
+std::string whole_text(const Model& model, std::span<const Token> tokens) {
+  std::string text;
+  for (const Token token : tokens) text += model.token_text(token, true);
+  return text;
+}
+
+// Returns whether the tokens contain the text that ends a message. Texts are compared, since a tokenizer may join the
+// beginning of the end to the message ("?" and "\n" to "?\n"), put a space before a text of its own and strip blanks
+// beside special tokens: the text is what the tokenizer makes of it behind a message.
+bool has_message_end(const Model& model, std::span<const Token> tokens, const std::string& message_end) {
+  constexpr char kMessage = '?';
+  const std::string ended = whole_text(model, model.tokenize(kMessage + message_end, false, true));
+  return whole_text(model, tokens).find(ended.substr(ended.find(kMessage) + 1)) != std::string::npos;
 }
 
 }  // namespace
@@ -40,16 +72,28 @@ bool Conversation::read_document(const Interrupt& interrupt) {
 }
 
 bool Conversation::feed(std::span<const Token> tokens, const Interrupt& interrupt) {
-  const std::size_t n_before = session_.tokens().size(), n_least = static_cast<std::size_t>(options_.min_kv_tokens);
-  if (n_before + tokens.size() < n_least) return feed_prompt(session_, tokens, FeedMode::kAppend, interrupt);
-  if (n_before == 0 || n_before >= n_least) return feed_prompt(session_, tokens, FeedMode::kCut, interrupt);
-  // The conversation so far was kept whole and is short: it is read again, so that all is cut as a first prompt is.
+  const std::size_t n_before = session_.tokens().size();
+  if (n_before + tokens.size() < n_least()) return feed_prompt(session_, tokens, FeedMode::kAppend, interrupt);
+  if (n_before == 0 || !is_uncut_) {
+    const FeedMode mode = n_before == 0 || cuts_again(session_) ? FeedMode::kCut : FeedMode::kAppend;
+    if (!feed_prompt(session_, tokens, mode, interrupt)) return false;
+    is_uncut_ = false;
+    return true;
+  }
+  // The conversation so far was kept whole: it is read again, so that all is cut as a first prompt is.
   std::vector<Token> all(session_.tokens().begin(), session_.tokens().end());
   all.insert(all.end(), tokens.begin(), tokens.end());
   Session whole = engine_->open(session_.options());
   if (!feed_prompt(whole, all, FeedMode::kCut, interrupt)) return false;
   session_ = std::move(whole);
+  is_uncut_ = false;
   return true;
+}
+
+std::size_t Conversation::n_least() const {
+  constexpr std::int32_t kShort = 256;
+  if (!session_.options().budget) return 0;
+  return static_cast<std::size_t>(options_.min_kv_tokens.value_or(has_relative_budget(session_) ? kShort : 0));
 }
 
 Sampler Conversation::next_sampler() {
@@ -65,6 +109,11 @@ Sampler Conversation::next_sampler() {
 FinishReason Conversation::say(const std::string& message, const Interrupt& interrupt) {
   const auto start = std::chrono::steady_clock::now();
   const Model& model = *engine_->model();
+  // The tokenizer would count the template's bytes, too.
+  if (const auto offset = find_invalid_utf8(message)) {
+    throw Error(ErrorCode::kInvalidArgument, "the message is not UTF-8 at byte " + std::to_string(*offset) +
+                                                 ": convert it, for example with iconv -t UTF-8");
+  }
   if (!read_document(interrupt)) return FinishReason::kCancelled;
   std::string text;
   if (document_end_) {
@@ -101,6 +150,7 @@ void Conversation::check_room(std::size_t n_tokens) const {
 
 void Conversation::clear() {
   session_ = engine_->open(options_.session);
+  is_uncut_ = true;
   session_file_.clear();
   document_end_.reset();
   generated_.clear();
@@ -108,13 +158,13 @@ void Conversation::clear() {
 
 std::string Conversation::load(const std::string& path) {
   session_ = engine_->load_session(path);
+  is_uncut_ = is_uncut(session_);
   session_file_ = path;
   document_end_.reset();
   // A session that was saved before the first question ends within the first message, behind its document.
   const Model& model = *engine_->model();
   const std::string message_end = split_chat(model, options_.system, "\n\n", "").after;
-  const std::vector<Token> end = model.tokenize(message_end, false, true);
-  if (session_.n_tokens() > 0 && std::ranges::search(session_.tokens(), end).empty()) document_end_ = message_end;
+  if (session_.n_tokens() > 0 && !has_message_end(model, session_.tokens(), message_end)) document_end_ = message_end;
   generated_.clear();
   const std::string settings = settings_of(session_);
   return settings == settings_of(engine_->open(options_.session)) ? "" : settings;

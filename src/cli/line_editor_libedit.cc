@@ -128,7 +128,13 @@ class LineEditor : public LineSource {
       if (count <= 0) return static_cast<int>(count);
       // Linux passes a Ctrl-D on as '\0' if it was typed before this line was asked for.
       if (byte == '\0') byte = kCtrlD;
-      const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
+      const bool is_first = std::mbsinit(&state) != 0;
+      std::size_t length = std::mbrtowc(character, &byte, 1, &state);
+      if (length == static_cast<std::size_t>(-1) && !is_first) {
+        // The character before was broken off, and this byte begins another.
+        state = {};
+        length = std::mbrtowc(character, &byte, 1, &state);
+      }
       if (length == static_cast<std::size_t>(-2)) continue;  // more bytes of this character are to come
       if (length == static_cast<std::size_t>(-1)) {
         state = {};

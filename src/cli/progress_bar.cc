@@ -1,13 +1,25 @@
 #include "cli/progress_bar.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 namespace winnow::cli {
+namespace {
+
+// Returns the number of columns of the terminal behind the standard error.
+std::size_t terminal_columns() {
+  constexpr std::size_t kUsual = 80;  // where the terminal does not say
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+}  // namespace
 
 ProgressBar::ProgressBar(std::string what, std::chrono::nanoseconds between_lines)
     : what_(std::move(what)), between_lines_(between_lines), is_on_terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -16,12 +28,21 @@ ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\033[K", stderr);
 }
 
+std::string ProgressBar::line(const std::string& what, double share, const std::string& left, std::size_t columns) {
+  constexpr std::size_t kMostCells = 30, kLeftSize = 14;  // room for a time, so that the bar keeps its length
+  const std::size_t most = std::max<std::size_t>(columns, 1) - 1;
+  char percent[16];
+  std::snprintf(percent, sizeof percent, "] %3d %%", static_cast<int>(share * 100));
+  const std::string before = what + " [", after = percent + left;
+  const std::size_t n_others = before.size() + std::string_view(percent).size() + std::max(left.size(), kLeftSize);
+  const std::size_t n_cells = std::min(kMostCells, most - std::min(most, n_others));
+  std::string cells(n_cells, ' ');
+  std::fill_n(cells.begin(), static_cast<std::size_t>(share * static_cast<double>(n_cells)), '=');
+  return (before + cells + after).substr(0, most);
+}
+
 void ProgressBar::draw(double share, const std::string& left) {
-  constexpr int kCells = 30;
-  const int filled = static_cast<int>(share * kCells);
-  const std::string line = what_ + " [" + std::string(static_cast<std::size_t>(filled), '=') +
-                           std::string(static_cast<std::size_t>(kCells - filled), ' ') + "]";
-  std::fprintf(stderr, "\r%s %3d %%%s\033[K", line.c_str(), static_cast<int>(share * 100), left.c_str());
+  std::fprintf(stderr, "\r%s\033[K", line(what_, share, left, terminal_columns()).c_str());
   std::fflush(stderr);
 }
 

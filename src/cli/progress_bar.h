@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,10 @@ class ProgressBar {
   // `detail` replaces the percentage in a log: "2,048 of 6,000 tokens".
   void update(std::int64_t done, std::int64_t total, const std::string& detail = {});
   bool is_on_terminal() const { return is_on_terminal_; }
+
+  // Returns a terminal's line with the share that is done and `left`, the time that is left. It is shorter than
+  // `columns`: a longer one would go on in the next line, where it cannot be drawn over.
+  static std::string line(const std::string& what, double share, const std::string& left, std::size_t columns);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -2,9 +2,12 @@
 // conversions, and the changes that an executor learns of.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "cache/cache_test_support.h"
 #include "cache/coded_rows.h"
@@ -271,6 +274,42 @@ TEST_F(DeviceMemory, StoresValues) {
 }
 
 // take_changes() returns the first page that a mirror of the page table has to renew.
+// A page that is coded where it lies, since no memory for a smaller one is left, has other rows at the same place.
+TEST(PageChanges, APageCodedInPlaceHasChanged) {
+  CacheShape shape = even_shape(1, 1, 64);
+  shape.key_type = shape.value_type = EntryType::kQ8_0;
+  std::size_t limit = 0;
+  {
+    const auto pool = PagePool::create(0);
+    RaggedCache cache(shape, pool);
+    cache.extend_all(200, 0);
+    limit = pool->statistics().bytes_in_use;
+  }
+  for (const std::size_t bytes : {std::size_t{0}, limit}) {
+    RaggedCache cache(shape, PagePool::create(bytes));
+    cache.extend_all(200, 0);
+    for (std::int32_t i = 0; i < 200; ++i) {
+      std::fill_n(cache.key_row(0, 0, i), 128, std::byte{0x30});
+      std::fill_n(cache.value_row(0, 0, i), 128, std::byte{0x30});
+    }
+    std::vector<PageRows> mirror(cache.n_pages(0, 0));
+    const auto update = [&] {
+      const std::size_t n_pages = cache.n_pages(0, 0);
+      for (std::size_t page = cache.take_changes(0, 0); page < n_pages; ++page) {
+        mirror[page] = cache.page_rows(0, 0, page);
+      }
+    };
+    update();
+    std::vector<std::int32_t> all(200);
+    std::iota(all.begin(), all.end(), 0);
+    cache.keep(0, 0, all);
+    update();
+    for (std::size_t page = 0; page < cache.n_pages(0, 0); ++page) {
+      EXPECT_TRUE(mirror[page] == cache.page_rows(0, 0, page)) << "page " << page << ", limit " << bytes;
+    }
+  }
+}
+
 TEST_F(DeviceMemory, TellsWhichPagesChanged) {
   CacheShape shape = even_shape(2, 1, 16);
   shape.layers[1].sliding_window = 40;

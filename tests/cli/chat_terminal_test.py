@@ -103,6 +103,15 @@ class ChatTerminal(unittest.TestCase):
             chat.send("qit" + 2 * LEFT + "u" + HOME + "/\r")
             self.assertEqual(chat.exit_code(), 0)
 
+    def test_a_broken_character_takes_no_other_with_it(self):
+        with Terminal() as chat:
+            chat.expect(r"> ")
+            os.write(chat.terminal, b"/he\xc3lp\r")  # \xc3 begins a character of two bytes
+            chat.expect(r"/stats +tokens")
+            chat.expect(r"> ")
+            chat.send("/quit\r")
+            self.assertEqual(chat.exit_code(), 0)
+
     def test_history_comes_back(self):
         with Terminal() as chat:
             chat.expect(r"> ")

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -59,6 +60,18 @@ TEST(ProgressBar, SaysInALogHowFarItIs) {
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // it ended at once
   EXPECT_LE(ProgressBar::kBetweenLines, std::chrono::seconds(12));
+}
+
+TEST(ProgressBar, LineIsShorterThanTheTerminal) {
+  const auto half = [](std::size_t columns) { return ProgressBar::line("prefill", 0.5, "  3 s left", columns); };
+  EXPECT_EQ(half(80), "prefill [===============               ]  50 %  3 s left");
+  EXPECT_EQ(half(40), "prefill [====     ]  50 %  3 s left");
+  EXPECT_EQ(half(20), "prefill []  50 %  3");
+  for (std::size_t columns = 0; columns < 100; ++columns) {
+    for (const std::string left : {"", "  3 s left", "  12345 s left"}) {
+      EXPECT_LT(ProgressBar::line("answers", 1, left, columns).size(), std::max<std::size_t>(columns, 1)) << columns;
+    }
+  }
 }
 
 TEST(TextTable, AlignsCharactersNotBytes) {

@@ -410,6 +410,70 @@ TEST_F(ToolWithModel, ChatKeepsShortConversationsWhole) {
   expect_error(tool("chat", {"--kv-min", "9"}, options), 2, "--kv-min has no effect");
 }
 
+// An answer, too, may carry a conversation past --kv-min.
+TEST_F(ToolWithModel, ChatCutsAfterALongAnswerAsAFirstPrompt) {
+  take_whole_model();
+  ProcessOptions options;
+  options.input = "Write a long story about a river.\nGo on.\n/stats\n";
+  const ProcessResult result =
+      tool("chat", {"--temp", "0", "-n", "100", "--kv-budget", "kl=0.5", "--kv-min", "64"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("\npromise "), std::string::npos) << result.err;
+}
+
+TEST_F(ToolWithModel, ChatGoesOnWithAShortConversationThatItLoads) {
+  const std::string path = directory_.file("short");
+  ProcessOptions options;
+  options.input = "Hi\n/save " + path + "\n";
+  ASSERT_EQ(tool("chat", {"--temp", "0", "-n", "4", "--kv-budget", "5%bytes"}, options).exit_code, 0);
+  const auto loaded = [&](const Words& more, const std::string& message) {
+    Words flags{"--temp", "0", "-n", "4"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    options.input = "/load " + path + "\n" + message + "\n/stats\n";
+    const ProcessResult result = tool("chat", flags, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  for (const Words& flags : {Words{}, Words{"--kv-budget", "64"}}) {
+    EXPECT_NE(loaded(flags, "And again.").find("(100.0 %)"), std::string::npos);
+    EXPECT_EQ(loaded(flags, long_text()).find("(100.0 %)"), std::string::npos);
+  }
+}
+
+// KVzip repeats the prompt to score it, which a later turn cannot.
+TEST_F(ToolWithModel, ChatAsksAboutADocumentThatCannotBeCutAgain) {
+  const std::string book = directory_.write("book", long_text());
+  ProcessOptions options;
+  options.input = "What was found on day 3?\nAnd on day 10?\n/stats\n";
+  const std::pair<const char*, const char*> cuts[] = {{"kvzip", "200"}, {"kvzip", "20%"}, {"kvzip+", "200"}};
+  for (const auto& [method, budget] : cuts) {
+    SCOPED_TRACE(std::string(method) + " " + budget);
+    const ProcessResult result =
+        tool("chat", {"-f", book, "--temp", "0", "-n", "4", "--kv-evict", method, "--kv-budget", budget}, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err.find("(100.0 %)"), std::string::npos) << result.err;
+  }
+}
+
+// A tokenizer joins the end of a message to the beginning of the template's text behind it.
+TEST_F(ToolWithModel, ChatSeesThatALoadedMessageHasEnded) {
+  const std::string text =
+      "{% for m in messages %}({{ m.content }})\n{% endfor %}{% if add_generation_prompt %}Answer:{% endif %}";
+  const Words flags{"--temp", "0", "-n", "4", "--chat-template-file", directory_.write("template", text)};
+  const std::string path = directory_.file("talk");
+  const auto kept = [&](const std::string& input) {  // the number of entries tells how many tokens were read
+    ProcessOptions options;
+    options.input = input + "And why?\n/stats\n";
+    const ProcessResult result = tool("chat", flags, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::size_t begin = result.err.find("kept ");
+    return result.err.substr(std::min(begin, result.err.size()), 40);
+  };
+  const std::string expected = kept("Who are you?\n/save " + path + "\n");
+  EXPECT_NE(expected, "");
+  EXPECT_EQ(kept("/load " + path + "\n"), expected);
+}
+
 // A document that was saved before the first question is still without the end of its message.
 TEST_F(ToolWithModel, ChatAsksAboutADocumentThatItLoads) {
   const Words flags = {"--temp", "0", "-n", "12"};
@@ -457,6 +521,26 @@ TEST_F(ToolWithModel, ChatShowsWhatALoadedConversationGoesOnWith) {
   const ProcessResult full = tool("chat", {}, options);
   EXPECT_EQ(full.exit_code, 1);
   EXPECT_NE(full.err.find("more than the context of 300 with which '" + path), std::string::npos) << full.err;
+}
+
+TEST_F(ToolWithModel, InterruptEndsAChatInAScript) {
+  take_whole_model();
+  ProcessOptions options;
+  options.input = "Write a very long story about a river.\nWrite another one.\n";
+  options.react_after = 8;
+  options.then_interrupt = true;
+  const ProcessResult result = tool("chat", {"--temp", "0", "-n", "2000", "-v"}, options);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  const std::size_t report = result.err.find("KV cache");  // of the first answer
+  EXPECT_NE(report, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("KV cache", report + 1), std::string::npos) << result.err;
+}
+
+TEST_F(ToolWithModel, ChatCountsAMessagesOwnBytes) {
+  ProcessOptions options;
+  options.input = "caf\xE9!\n";
+  expect_error(tool("chat", {}, options), 1, "the message is not UTF-8 at byte 3");
 }
 
 TEST_F(ToolWithModel, ChatStopsAtAWrongCommandInAScript) {

@@ -464,6 +464,24 @@ TEST_P(DeviceCodesTest, AnswersAsTheProcessorDoes) {
   expect_near(decode_all(on_host, std::span(more).last(8)), logits);
 }
 
+// Entries in more bits are stored before the others, and later cuts name entries by position.
+TEST(DeviceCuts, OfMixedBitsNameEntriesByPosition) {
+  TinyModelOptions tiny = small();
+  tiny.n_layer = 2;
+  const std::shared_ptr<const Model> model = tiny_model(tiny);
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("snapkv:bits=8/8:.3,4/4");
+  options.budget = Budget::parse("40%");
+  Session expected = engine_on("cpu", model)->open(options);
+  Session session = engine_on(device_under_test(), model)->open(options);
+  for (const auto& [n_tokens, seed] : {std::pair{400, 5}, {40, 6}, {60, 7}}) {
+    const std::vector<Token> turn = random_tokens(static_cast<std::size_t>(n_tokens), 300, static_cast<unsigned>(seed));
+    expected.prefill(turn);
+    session.prefill(turn);
+    EXPECT_LE(missing_entries(kept_positions(expected), kept_positions(session)).fraction(), .05) << n_tokens;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DeviceCodesTest,
                          testing::Values(CodedMethod{"auto", "10%bytes"},
                                          CodedMethod{"cake", "30%", EntryType::kQ8_0, EntryType::kQ4_0},

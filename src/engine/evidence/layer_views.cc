@@ -2,6 +2,7 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/stopwatch.h"
@@ -88,12 +89,14 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
     }
     view.w_o = w_o_.data();
   }
-  return view;
+  // A device measures rows in the order in which they are stored, and a cut names them by position.
+  const bool is_reordered = std::ranges::any_of(runs_, [](const auto& runs) { return !runs.empty(); });
+  return statistics_ && is_reordered ? with_copies(view) : view;
 }
 
 LayerView LayerViews::with_rows(QueryEvidence& evidence, const EvidenceNeeds& needs) {
   LayerView view = of(evidence, needs);
-  return statistics_ ? with_copies(view) : view;
+  return view.statistics != nullptr ? with_copies(view) : view;
 }
 
 LayerViews stored_layer(Session::Impl& session, int layer) {

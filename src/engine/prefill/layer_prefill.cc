@@ -261,6 +261,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
 }
 
 void LayerPrefill::add_before(Group& group, LayerView view) {
+  if (view.statistics != nullptr) view = with_copies(view);  // they are of the whole prompt
   std::vector<std::vector<kernels::EntryRun>> runs(view.heads.size());
   std::vector<kernels::HeadEntries> heads;
   for (std::size_t h = 0; h < runs.size(); ++h) {
