@@ -25,7 +25,6 @@ std::vector<std::string> offered(const std::string& script, const std::string& w
   return lines;
 }
 
-using Words = std::vector<std::string>;
 
 TEST(Completion, OffersCommandsFlagsMethodsAndFiles) {
   const TemporaryDirectory directory;

@@ -11,7 +11,6 @@
 namespace winnow::test {
 namespace {
 
-using Words = std::vector<std::string>;
 
 TEST(MethodLists, TheSameMethodInTwoForms) {
   const auto bench = [](const Words& methods) {

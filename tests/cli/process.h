@@ -8,6 +8,8 @@
 
 namespace winnow::test {
 
+using Words = std::vector<std::string>;  // of a command line
+
 struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
   std::map<std::string, std::string> environment;  // added to the test's own; "" removes a variable
@@ -29,6 +31,6 @@ struct ProcessResult {
   std::string out, err;
 };
 
-ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+ProcessResult run_process(const Words& arguments, const ProcessOptions& options = {});
 
 }  // namespace winnow::test

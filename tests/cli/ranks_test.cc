@@ -16,7 +16,6 @@ namespace winnow::test {
 namespace {
 
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
 class Ranks : public testing::Test {
  protected:

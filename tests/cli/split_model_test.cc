@@ -14,7 +14,6 @@
 namespace winnow::test {
 namespace {
 
-using Words = std::vector<std::string>;
 
 class SplitModel : public testing::Test {
  protected:

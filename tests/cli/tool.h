@@ -12,7 +12,7 @@
 namespace winnow::test {
 
 // Runs the tool without the environment's WINNOW_MODEL. WINNOW_TOOL, if set, is the path of another tool to test.
-ProcessResult run_tool(const std::vector<std::string>& arguments, ProcessOptions options = {});
+ProcessResult run_tool(const Words& arguments, ProcessOptions options = {});
 
 // Expects the exit code, an empty standard output and a standard error of `error: ...` that contains the part.
 void expect_error(const ProcessResult& result, int exit_code, const std::string& part);

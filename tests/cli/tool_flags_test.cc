@@ -14,7 +14,6 @@
 namespace winnow::test {
 namespace {
 
-using Words = std::vector<std::string>;
 
 std::size_t longest_line(const std::string& text) {
   std::size_t longest = 0;
