@@ -1,7 +1,6 @@
 #include "base/running_text.h"
 
 #include "base/utf8.h"
-#include "winnow/error.h"
 
 namespace winnow {
 
@@ -25,10 +24,7 @@ std::string_view without_byte_order_mark(std::string_view text) {
 }
 
 std::string running_text(std::string_view bytes, std::string_view name) {
-  if (const auto bad = find_invalid_utf8(bytes)) {
-    throw Error(ErrorCode::kBadFile, "'" + std::string(name) + "' is not UTF-8 at byte " + std::to_string(*bad) +
-                                         ": convert it, for example with iconv -t UTF-8");
-  }
+  check_utf8(bytes, "'" + std::string(name) + "'", ErrorCode::kBadFile);
   return with_plain_line_ends(without_byte_order_mark(bytes));
 }
 

@@ -53,6 +53,13 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
   return std::nullopt;
 }
 
+void check_utf8(std::string_view text, const std::string& what, ErrorCode code) {
+  if (const auto offset = find_invalid_utf8(text)) {
+    throw Error(code, what + " is not UTF-8 at byte " + std::to_string(*offset) +
+                          ": convert it, for example with iconv -t UTF-8");
+  }
+}
+
 std::string valid_utf8(std::string_view bytes) {
   std::string text;
   while (const auto bad = find_invalid_utf8(bytes)) {

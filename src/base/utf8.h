@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "winnow/error.h"
+
 namespace winnow {
 
 // U+FFFD, which replaces malformed bytes.
@@ -31,6 +33,9 @@ Utf8Step first_character(std::string_view text);
 
 // Returns the byte at which the first malformed or incomplete sequence begins, or nullopt if there is none.
 std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+
+// Throws Error(code) with the byte and the way out unless the text, which errors call `what`, is UTF-8.
+void check_utf8(std::string_view text, const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument);
 
 // Returns `bytes` with one U+FFFD for each malformed or incomplete sequence.
 std::string valid_utf8(std::string_view bytes);

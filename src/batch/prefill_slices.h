@@ -11,7 +11,7 @@
 
 namespace winnow {
 
-// What a prefill reads: a pending prefix's context, or a job's own part. Never null.
+// A prefill's owner has what it reads: a pending prefix's context, or a job's own part. It is never null.
 using PrefillOwner = std::variant<PrefixPointer, BatchJob*>;
 
 // A prefill under way.

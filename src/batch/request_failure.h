@@ -1,4 +1,4 @@
-// What a request fails with, taken from the exception that is being handled.
+// A request's failure, taken from the exception that is being handled.
 #pragma once
 
 #include <string>

@@ -191,6 +191,14 @@ std::optional<RaggedCache> RaggedCache::fork_to_undo() const {
   return std::nullopt;
 }
 
+void RaggedCache::undo(std::optional<RaggedCache> before, std::int32_t position) {
+  if (before) {
+    *this = std::move(*before);
+  } else {
+    truncate(position);
+  }
+}
+
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
                               std::span<const std::int32_t> indices, std::span<const std::int32_t> high) {
   if (indices.empty()) return store_.offer_origin(index(layer, kv_head), nullptr);

@@ -95,9 +95,11 @@ class RaggedCache {
 
   // Calls extend() for every head of every layer. After Error(kOutOfMemory) some heads are longer: truncate() them.
   void extend_all(std::int32_t n, std::int32_t first_position);
-  // Returns the fork that a step or turn which fails goes back to, or nullopt if truncate() is enough: extend_all()
+  // Returns what a step or turn that fails gives to undo(): a fork, or nullopt if truncate() is enough. extend_all()
   // makes codes on a head's last page plain, and they would be other codes afterwards.
   std::optional<RaggedCache> fork_to_undo() const;
+  // Undoes an extend_all() from `position` on, before which fork_to_undo() returned `before`.
+  void undo(std::optional<RaggedCache> before, std::int32_t position);
 
   // To be called after a step or turn. Drops the entries that the windows of sliding layers have left: their heads keep
   // their last `window` entries, and emptied pages go back to the pool; no entry is copied. Quantises full plain pages;

@@ -110,10 +110,7 @@ FinishReason Conversation::say(const std::string& message, const Interrupt& inte
   const auto start = std::chrono::steady_clock::now();
   const Model& model = *engine_->model();
   // The tokenizer would count the template's bytes, too.
-  if (const auto offset = find_invalid_utf8(message)) {
-    throw Error(ErrorCode::kInvalidArgument, "the message is not UTF-8 at byte " + std::to_string(*offset) +
-                                                 ": convert it, for example with iconv -t UTF-8");
-  }
+  check_utf8(message, "the message");
   if (!read_document(interrupt)) return FinishReason::kCancelled;
   std::string text;
   if (document_end_) {

@@ -148,8 +148,9 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
 
 void Engine::Impl::check_sessions(std::span<Session* const> sessions) const {
   for (auto session = sessions.begin(); session != sessions.end(); ++session) {
-    if (*session == nullptr)
+    if (*session == nullptr) {
       throw Error(ErrorCode::kInvalidArgument, "one of the sessions is null: give sessions that are open");
+    }
     if (&(*session)->impl().engine_impl() != this) {
       throw Error(ErrorCode::kInvalidArgument, "a session belongs to another engine: give sessions of one engine");
     }

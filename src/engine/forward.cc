@@ -107,8 +107,7 @@ bool ForwardPass::leaves_rows(int layer) const {
 
 LayerPlan ForwardPass::layer_plan(const Visit& visit, const Batch& batch) {
   const int layer = visit.layer;
-  const bool is_read = !visit.read.empty() && &visit.read.front() <= &batch && &batch <= &visit.read.back();
-  LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = is_read};
+  LayerPlan plan{.layer = layer, .rows = batch.rows, .is_output_read = visit.reads(batch)};
   if (spec_.layer(layer).kind == LayerKind::kRecurrent) {
     plan.state = state_of(layer, batch);
   } else {

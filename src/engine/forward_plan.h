@@ -77,6 +77,8 @@ class RowSchedule {
     bool ends_layer = false;      // no later visit is the layer's
 
     bool is_of_suffixes() const { return batches.front().is_suffix; }
+    // Returns whether somebody reads the hidden states of one of the batches.
+    bool reads(const Batch& batch) const { return !read.empty() && &read.front() <= &batch && &batch <= &read.back(); }
   };
 
   // Sweeps have several batches if they wait for weights, which are converted, or read as experts, once a sweep.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "base/round_up.h"
 #include "gguf/gguf_file.h"
 #include "kernels/products/quantised_product.h"
 
@@ -20,8 +21,6 @@ using kernels::kInterleavedRows;
 constexpr std::size_t kAlignment = 64;  // bytes of a load
 
 char interleaved_mark;  // `extra` of an interleaved matrix points here
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 InterleavedPanel panel_of(const ggml_tensor* weight) {
   return {*kernels::weight_blocks(ggml_type_name(weight->type)), weight->ne[0]};
@@ -97,7 +96,7 @@ bool InterleavedWeights::takes(const ggml_tensor* weight) {
 std::size_t InterleavedWeights::bytes(std::span<ggml_tensor** const> matrices) {
   std::size_t sum = 0;
   for (ggml_tensor** matrix : matrices) {
-    if (*matrix != nullptr && takes(*matrix)) sum += aligned(bytes_of(*matrix));
+    if (*matrix != nullptr && takes(*matrix)) sum += round_up(bytes_of(*matrix), kAlignment);
   }
   return sum;
 }
@@ -118,7 +117,7 @@ void InterleavedWeights::replace(std::span<ggml_tensor** const> matrices, const 
     to->data = at;
     to->buffer = source->buffer;
     to->extra = &interleaved_mark;
-    at += aligned(bytes_of(source));
+    at += round_up(bytes_of(source), kAlignment);
     constexpr std::int64_t kPanels = 16;
     const std::int64_t n_panels = source->ne[1] / kInterleavedRows;
     for (std::int64_t m = 0; m < source->ne[2]; ++m) {

@@ -12,7 +12,7 @@
 
 namespace winnow {
 
-// Whether a file must have a tensor.
+// Presence says whether a file must have a tensor.
 enum class Presence { kOptional, kRequired };
 inline Presence required_if(bool is_required) { return is_required ? Presence::kRequired : Presence::kOptional; }
 

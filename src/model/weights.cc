@@ -44,8 +44,9 @@ class LayerLoader {
     }
     load_rope_factors();
     if (spec_.per_layer_embedding_dim > 0) load_token_input();
-    if (spec_.has_output_scale)
+    if (spec_.has_output_scale) {
       weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, Presence::kOptional);
+    }
     return weights_;
   }
 
@@ -312,8 +313,9 @@ class LayerLoader {
     const Presence of_one = required_if(spec_.rope.factors == RopeFactors::kRequired);
     if (ggml_tensor* only = take_.constants("rope_freqs.weight", {n}, of_one)) weights_.rope_freqs = only;
     // Older files repeat the factors in every layer, or carry a buffer that nothing uses.
-    if (ggml_tensor* own = take_.constants(blk_ + "rope_freqs.weight", {n}, Presence::kOptional))
+    if (ggml_tensor* own = take_.constants(blk_ + "rope_freqs.weight", {n}, Presence::kOptional)) {
       weights_.rope_freqs = own;
+    }
     take_.constants(blk_ + "attn_rot_embd", {spec_.key_dim / 2}, Presence::kOptional);
   }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "server/connection.h"
 #include "winnow/error.h"
 
 namespace winnow::server {
@@ -118,7 +119,7 @@ std::optional<ApiError> body_refusal(const httplib::Request& request) {
       return ApiError(400, "the header 'Content-Length' must be a number of bytes, not '" + length.substr(0, 64) + "'");
     }
   }
-  if (request.has_header("Transfer-Encoding") && lower(request.get_header_value("Transfer-Encoding")) != "chunked") {
+  if (request.has_header("Transfer-Encoding") && !has_chunked_body(request)) {
     // The library would read such a body until the connection ends.
     return ApiError(501, "the only transfer coding that is supported is chunked: send the body with Content-Length");
   }

@@ -134,10 +134,14 @@ bool Connection::wait_for_request() {
   return true;
 }
 
+bool has_chunked_body(const httplib::Request& request) {
+  return strcasecmp(request.get_header_value("Transfer-Encoding").c_str(), "chunked") == 0;
+}
+
 void Connection::begin_body(const httplib::Request& request) {
   is_in_body_ = true;
   takes_chunks_ = request.version != "HTTP/1.0";
-  if (strcasecmp(request.get_header_value("Transfer-Encoding").c_str(), "chunked") == 0) chunks_.emplace();
+  if (has_chunked_body(request)) chunks_.emplace();
   // Chunked bodies have sizes in between, for which there is room here. The library limits their content.
   n_allowed_ = limits_.body_bytes + limits_.body_bytes / 8 + 4096;
   deadline_ = Clock::now() + duration_of(limits_.body_s);

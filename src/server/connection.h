@@ -23,6 +23,9 @@ struct ConnectionLimits {
   double keep_alive_s = 30;      // between two requests
 };
 
+// Returns whether the request's body comes in chunks.
+bool has_chunked_body(const httplib::Request& request);
+
 // Follows the framing of a chunked body (RFC 9112, 7.1) strictly. The library knows no trailer fields, and takes the
 // end of a chunk that is longer than its size for the end of the body.
 class ChunkFraming {

@@ -310,7 +310,7 @@ std::vector<ChatTool> outlined_tools(const common_chat_templates& templates, con
   return with_plain_schemas(options.tools, is_python ? SchemaUse::kQuotingParser : SchemaUse::kParser);
 }
 
-// What libllama-common makes of messages.
+// The prompt that libllama-common makes of messages, and what it knows of their answers.
 struct Rendered {
   common_chat_params made;
   bool has_tools = false;

@@ -164,10 +164,7 @@ std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_speci
 
 std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
   require_tokens();
-  if (const auto offset = find_invalid_utf8(text)) {
-    throw Error(ErrorCode::kInvalidArgument, "the text is not UTF-8 at byte " + std::to_string(*offset) +
-                                                 ": convert it, for example with iconv -t UTF-8");
-  }
+  check_utf8(text, "the text");
   if (text.size() > kMostBytes - kAdded) {
     throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
                                                  " bytes, but a tokenizer takes at most " +

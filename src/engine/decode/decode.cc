@@ -35,7 +35,7 @@ DecodeStep step_of(std::span<Session* const> sessions, std::span<const Token> to
 // Sends the step's rows through the layers. Returns their logits [n_sequences][n_vocab], valid until the next step, or
 // nothing where another rank computes them. If it throws, nothing has changed.
 std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) {
-  std::vector<std::optional<RaggedCache>> undone(step.sessions.size());
+  std::vector<std::optional<RaggedCache>> before(step.sessions.size());
   try {
     engine.executor->reserve_step(static_cast<int>(step.sessions.size()));
     std::vector<StepSequence> sequences;
@@ -43,7 +43,7 @@ std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) 
       Session::Impl* session = step.sessions[i];
       session->reserve_step();
       const std::int32_t position = session->n_tokens();
-      undone[i] = session->cache.fork_to_undo();
+      before[i] = session->cache.fork_to_undo();
       session->cache.extend_all(1, position);
       sequences.push_back({.cache = &session->cache,
                            .evidence = &session->evidence,
@@ -55,11 +55,7 @@ std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) 
   } catch (...) {
     for (std::size_t i = 0; i < step.sessions.size(); ++i) {
       Session::Impl* session = step.sessions[i];
-      if (undone[i]) {
-        session->cache = std::move(*undone[i]);
-      } else {
-        session->cache.truncate(session->n_tokens());
-      }
+      session->cache.undo(std::move(before[i]), session->n_tokens());
       session->recurrent.discard();
     }
     throw;

@@ -26,7 +26,7 @@ std::span<const Token> AppendPrefill::chunk() const {
 
 void AppendPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(chunk().size());
-  if (n_before_ > 0) undone_ = session_.cache.fork_to_undo();
+  if (n_before_ > 0) cache_before_ = session_.cache.fork_to_undo();
   session_.cache.extend_all(n, session_.n_tokens());
   if (cut_total_) {
     session_.evidence.begin_rows({.first_position = session_.n_tokens(), .n_rows = n, .of_all_layers = true});
@@ -50,7 +50,7 @@ bool AppendPrefill::end_pass() {
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
   is_fed_ = n_before_ > 0;  // even if the cut fails
-  undone_.reset();          // before the cut, which would copy what is shared
+  cache_before_.reset();    // before the cut, which would copy what is shared
   try {
     if (cut_total_) session_.cut_to_total(*cut_total_);
   } catch (...) {
@@ -70,11 +70,7 @@ bool AppendPrefill::undo() {
   }
   session_.evidence.end_rows();
   if (is_fed_) return true;
-  if (undone_) {
-    session_.cache = std::move(*undone_);
-  } else {
-    session_.cache.truncate(n_before_);
-  }
+  session_.cache.undo(std::move(cache_before_), n_before_);
   session_.recurrent.discard();
   session_.evidence = std::move(before_);
   return false;

@@ -34,7 +34,7 @@ class AppendPrefill final : public Prefill::Impl {
   const std::int32_t n_before_;  // tokens that the session held before
   bool is_fed_ = false;          // a turn whose cut alone can still fail
   QueryEvidence before_;
-  std::optional<RaggedCache> undone_;  // the cache as undo() restores it; nullopt: truncated
+  std::optional<RaggedCache> cache_before_;  // RaggedCache::fork_to_undo
   CacheSink sink_;
 };
 

@@ -177,7 +177,7 @@ void JoinedRuns::add_configuration(const std::string& folder, const StoredRun& r
   results_.model = run.configuration.value("model", "");
   add_new(results_.methods, run.configuration.at("methods"));
   add_new(results_.budgets, run.configuration.at("budgets"));
-  // What a machine could take at once differs among those that share a run out.
+  // Machines that share a run out differ in what they could take at once.
   Json shared = run.configuration;
   for (const char* measured : {"kv_memory", "batch", "batch_tokens"}) shared.erase(measured);
   std::set<AnswerKey>& answered = answered_[shared];

@@ -135,14 +135,26 @@ void Cut::State::fill_report(int l, std::vector<double> head_share, const std::v
   }
 }
 
-HeadRequest Cut::State::head_request(int l, std::int64_t budget) {
+// Returns a zero for each head of the layers from first_layer up to end_layer.
+HeadCounts Cut::State::no_counts(int first_layer, int end_layer) const {
+  return {first_layer, std::span(shape.heads).subspan(first_layer, end_layer - first_layer)};
+}
+
+// Returns the weights of all heads by the head allocator's table; empty if it has none.
+std::vector<double> Cut::State::head_weights() const {
+  const HeadTable* table = parts.heads->table();
+  if (table == nullptr) return {};
+  std::vector<double> weights = table->weights(shape, options);
+  check_weights("the table of '" + options.heads + "'", weights, static_cast<std::size_t>(n_heads()));
+  return weights;
+}
+
+// weights: head_weights()
+HeadRequest Cut::State::head_request(int l, std::int64_t budget, const std::vector<double>& weights) {
   HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
-  if (const HeadTable* table = parts.heads->table()) {
-    const std::vector<double> weights = table->weights(shape, options);
-    check_weights("the table of '" + options.heads + "'", weights, static_cast<std::size_t>(n_heads()));
-    const std::span<const double> layer = of_layer(weights, l);
-    request.weights.assign(layer.begin(), layer.end());
-  }
+  if (weights.empty()) return request;
+  const std::span<const double> layer = of_layer(weights, l);
+  request.weights.assign(layer.begin(), layer.end());
   return request;
 }
 
@@ -150,12 +162,12 @@ HeadRequest Cut::State::head_request(int l, std::int64_t budget) {
 HeadCounts Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
   const int n_seen = static_cast<int>(layers.size());
   const std::vector<double> shares = layer_shares(n_seen);
-  HeadCounts ceilings(0);
-  for (int l = 0; l < n_seen; ++l) ceilings.add(std::vector<std::int64_t>(n_kv_head(l)));
+  const std::vector<double> weights = head_weights();
+  HeadCounts ceilings = no_counts(0, n_seen);
   parallel_for(n_seen, [&](int l) {
     if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
-    ceilings[l] = parts.heads->ceilings(head_request(l, budget), options);
+    ceilings[l] = parts.heads->ceilings(head_request(l, budget, weights), options);
     check_ceilings(options.heads, l, ceilings[l], *layers[l].ranking);
   });
   return ceilings;
@@ -164,10 +176,9 @@ HeadCounts Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
 // Returns how many of the best `left` candidates of all layers seen each head has. The best `floor` candidates of each
 // head come before all others; equal scores go to the later token, then to the lower layer and head.
 HeadCounts Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
-  HeadCounts counts(0);
+  HeadCounts counts = no_counts(0, static_cast<int>(layers.size()));
   std::vector<RankedHead> heads;
-  for (int l = 0; l < std::ssize(layers); ++l) {
-    counts.add(std::vector<std::int64_t>(n_kv_head(l)));
+  for (int l = 0; l < counts.end_layer(); ++l) {
     for (int h = 0; h < n_kv_head(l); ++h) {
       // A candidate that a stage dropped cannot come back: a head's survivors here are the first of its ranking.
       const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
@@ -190,11 +201,10 @@ HeadCounts Cut::State::global_budgets() const {
 // Returns the number of entries of each head that are stored in more bits. They are the best of the whole model if the
 // method ranks it as a whole; else each head of a layer gets the same fraction of its entries.
 HeadCounts Cut::State::high_budgets(const HeadCounts& budgets) {
-  HeadCounts high(budgets.first_layer());
+  HeadCounts high = no_counts(budgets.first_layer(), budgets.end_layer());
   std::vector<std::int64_t> kept;
   double n_window = 0, n_kept = 0;
   for (int l = budgets.first_layer(); l < budgets.end_layer(); ++l) {
-    high.add(std::vector<std::int64_t>(budgets[l].size()));
     for (int h = 0; h < std::ssize(budgets[l]); ++h) {
       kept.push_back(layers[l].n_protected(h) + budgets[l][h]);
       n_window += layers[l].n_window[h];
@@ -262,12 +272,12 @@ HeadCounts Cut::State::joint_head_budgets(int first_layer) {
 // Returns the budgets of the layers from first_layer to the newest: each layer's heads share its own budget.
 HeadCounts Cut::State::layered_budgets(int first_layer, const ParallelFor& parallel_for) {
   if (layer_budgets.empty()) allot_layers();
-  HeadCounts budgets(first_layer);
-  for (int l = first_layer; l < std::ssize(layers); ++l) budgets.add(std::vector<std::int64_t>(n_kv_head(l)));
+  const std::vector<double> weights = head_weights();
+  HeadCounts budgets = no_counts(first_layer, static_cast<int>(layers.size()));
   parallel_for(budgets.end_layer() - first_layer, [&](int i) {
     const int l = first_layer + i;
     if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
-    std::vector<double> shares = parts.heads->shares(head_request(l, layer_budgets[l]), options);
+    std::vector<double> shares = parts.heads->shares(head_request(l, layer_budgets[l], weights), options);
     check_shares(options.heads, l, shares, layer_budgets[l], *layers[l].ranking);
     budgets[l] = round_shares(shares, layer_budgets[l]);
     fill_report(l, std::move(shares), budgets[l]);

@@ -25,6 +25,10 @@ struct RankedCandidate {
 class HeadCounts {
  public:
   explicit HeadCounts(int first_layer) : first_layer_(first_layer) {}
+  // Has a zero for each head of the layers that n_kv_head numbers.
+  HeadCounts(int first_layer, std::span<const int> n_kv_head) : first_layer_(first_layer) {
+    for (const int n : n_kv_head) layers_.emplace_back(n);
+  }
 
   int first_layer() const { return first_layer_; }
   int end_layer() const { return first_layer_ + static_cast<int>(layers_.size()); }
@@ -152,7 +156,9 @@ struct Cut::State {
   std::vector<double> layer_shares(int n_seen) const;
   void allot_joint();
   void allot_layers();
-  HeadRequest head_request(int l, std::int64_t budget);
+  HeadCounts no_counts(int first_layer, int end_layer) const;
+  std::vector<double> head_weights() const;
+  HeadRequest head_request(int l, std::int64_t budget, const std::vector<double>& weights);
   HeadCounts stage_ceilings(const ParallelFor& parallel_for);
   HeadCounts global_counts(std::int64_t left, std::int64_t floor) const;
   HeadCounts global_budgets() const;

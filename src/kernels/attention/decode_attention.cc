@@ -286,7 +286,7 @@ class OriginScores {
   float scores_[kMaxGroup] = {};
 };
 
-// What a block of entries is scored and added with.
+// The memory with which a block of entries is scored and added.
 struct BlockScratch {
   BlockScratch(const AttentionShape& shape, Scratch& scratch)
       : scores(scratch.take<float>(n_scores(shape))),

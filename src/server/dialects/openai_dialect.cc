@@ -175,7 +175,7 @@ Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
     const bool is_first = std::isnan(token.log_probability);  // of a prompt, before which there is no token
     Json tops = Json::object();
     for (const TokenProbability& top : token.top) {
-      // Where two tokens have one text, the likelier one comes first and stays.
+      // Of two tokens with one text, the likelier comes first and stays.
       tops.emplace(token_name(model_->token_text(top.token, true)), finite(top.log_probability));
     }
     all["tokens"].push_back(token_name(model_->token_text(token.token, true)));
