@@ -25,7 +25,6 @@ std::vector<std::string> offered(const std::string& script, const std::string& w
   return lines;
 }
 
-
 TEST(Completion, OffersCommandsFlagsMethodsAndFiles) {
   const TemporaryDirectory directory;
   const std::string script = directory.write("script.bash", run_tool({"completion", "bash"}).out);

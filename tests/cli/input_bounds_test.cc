@@ -13,7 +13,6 @@
 namespace winnow::test {
 namespace {
 
-
 constexpr std::size_t kGibibyte = std::size_t{1} << 30;
 constexpr double kSeconds = 120;  // without a bound the tool would read until memory ends
 

@@ -11,7 +11,6 @@
 namespace winnow::test {
 namespace {
 
-
 TEST(MethodLists, TheSameMethodInTwoForms) {
   const auto bench = [](const Words& methods) {
     Words flags{"bench", "--kv-budget", "20%"};

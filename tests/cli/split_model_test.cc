@@ -14,7 +14,6 @@
 namespace winnow::test {
 namespace {
 
-
 class SplitModel : public testing::Test {
  protected:
   static ProcessResult run(Words words, const std::string& model, const ProcessOptions& options = {}) {

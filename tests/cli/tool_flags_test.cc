@@ -14,7 +14,6 @@
 namespace winnow::test {
 namespace {
 
-
 std::size_t longest_line(const std::string& text) {
   std::size_t longest = 0;
   std::istringstream lines(text);
